@@ -41,14 +41,16 @@ ALL_MOVES = tuple(replace(move, searches=1) if isinstance(move, dpdist.Regroup) 
 
 
 def mixture(**parameters) -> dpdist.DPMixture:
-    """A mixture in few batches and laps, with few moves."""
+    """A mixture in few batches and laps, with few moves, or none where its schedule makes none."""
     defaults = {
         "schedule": dpdist.schedules.Memoized(batches=4),
         "moves": FEW_MOVES,
         "random_state": 0,
         "max_laps": 12,
     }
-    return dpdist.DPMixture(**{**defaults, **parameters})
+    given = {**defaults, **parameters}
+    makes_none = given["schedule"] is not None and not given["schedule"].moves
+    return dpdist.DPMixture(**given | ({"moves": None} if makes_none else {}))
 
 
 def source_of(rows: np.ndarray, partition_rows: int = 100, weights: np.ndarray | None = None) -> Source:

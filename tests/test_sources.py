@@ -226,7 +226,10 @@ def test_a_fingerprint_changes_with_shape_type_weights_and_partitions() -> None:
         (da.ones((0, 2)), r"dask.array has 0 sample\(s\)"),
         (da.ones((3, 2), dtype=complex), "dask.array should be real numbers; Complex data not supported"),
         (da.ones((9, 2))[da.ones(9) > 0], r"chunks of unknown size; call array\.compute_chunk_sizes\(\) first\."),
-        (iter([np.ones((3, 2))]), r"a stream of blocks is read once, as SVA\.fit does; here all rows should be at hand"),
+        (
+            iter([np.ones((3, 2))]),
+            r"a stream of blocks is read once, as SVA\.fit does; here all rows should be at hand",
+        ),
         ("rows.npy", r"there is no file at rows\.npy; check the path"),
         (
             "nowhere.zarr",
