@@ -67,8 +67,8 @@ def as_source(data: object, weights: Weights = None, known: Names | None = None)
         return data
     if isinstance(data, Iterator):
         raise InputError(
-            "a stream of blocks is read once, as SVA.fit does; here all rows should be at hand. Give an array or a path, "
-            "or the blocks one by one to partial_fit where there is one."
+            "a stream of blocks is read once, as SVA.fit does; here all rows should be at hand. Give an array or a "
+            "path, or the blocks one by one to partial_fit where there is one."
         )
     if isinstance(data, str | PathLike):
         return _stored(str(fspath(data)), weights, known)
