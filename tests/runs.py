@@ -49,8 +49,9 @@ def mixture(**parameters) -> dpdist.DPMixture:
         "max_laps": 12,
     }
     given = {**defaults, **parameters}
-    makes_none = given["schedule"] is not None and not given["schedule"].moves
-    return dpdist.DPMixture(**given | ({"moves": None} if makes_none else {}))
+    if isinstance(given["schedule"], dpdist.schedules.Stochastic):
+        given["moves"] = None
+    return dpdist.DPMixture(**given)
 
 
 def source_of(rows: np.ndarray, partition_rows: int = 100, weights: np.ndarray | None = None) -> Source:

@@ -382,7 +382,7 @@ BAD = [
 @pytest.mark.parametrize(("parameters", "rows", "sentence"), BAD, ids=[sentence[:30] for _, _, sentence in BAD])
 def test_bad_input_gets_a_sentence(parameters, rows, sentence) -> None:
     with pytest.raises(dpdist.InputError, match=sentence):
-        mixture(**parameters).fit(rows)
+        dpdist.DPMixture(**parameters).fit(rows)
 
 
 @pytest.mark.parametrize(
