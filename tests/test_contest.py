@@ -71,7 +71,7 @@ def test_a_few_rows_that_lose_little_do_not_hide_children_that_gain_later(seed) 
     sample = SampledRows.of(model_of(rows), rows, np.ones(len(rows)))
     found = paying(sample, seed_children(sample, 2, 8, np.random.default_rng(seed)), ((5, 2), (1, 4)))
     one = sample.stepped([sample.features.sum(axis=0, keepdims=True)])[0].elbo
-    assert found and sample.settled(sample.stepped([found[0].stats])[0]).elbo > one
+    assert found and sample.settled(found[0].stats).elbo > one
 
 
 def test_a_sample_of_nearly_all_rows_is_all_of_them() -> None:

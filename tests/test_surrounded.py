@@ -43,11 +43,12 @@ def of_groups(members: int) -> tuple[SampledRows, np.ndarray, np.ndarray]:
 
 def test_what_lies_outermost_in_many_is_found_where_that_of_a_few_does_not_pay() -> None:
     sample, stats, far = of_groups(MANY)
-    found = surrounded(sample, stats)
+    found = surrounded(sample, sample.settled(stats))
     assert found is not None and len(found.stats) == MANY + 1
     beyond = found.resp.argmax(axis=1) == MANY
     assert beyond[far].mean() > 0.9 and beyond[~far].mean() < 0.01
-    assert surrounded(*of_groups(2)[:2]) is None
+    few, stats, _ = of_groups(2)
+    assert surrounded(few, few.settled(stats)) is None
 
 
 @pytest.mark.parametrize("share", OUTER)
@@ -57,7 +58,7 @@ def test_the_outer_rows_of_each_component_are_taken_by_their_density_and_no_row_
     x, weights = case.rows(rng, 400, 3), rng.uniform(0.5, 2.0, 400)
     sample = SampledRows.of(Model(filled(case, x), ALLOCATIONS[0]), x, weights)
     resp = rng.dirichlet(np.ones(3), size=400) * weights[:, None]
-    now = Arrangement(np.asarray(sample.features.T @ resp).T, 0.0, resp)
+    now = Arrangement(sample.sums(resp), 0.0, resp, np.zeros(3))
     parts = _around(sample, now)[OUTER.index(share)]
     np.testing.assert_allclose(parts.sum(axis=0), now.stats.sum(axis=0), rtol=1e-9, atol=1e-9)
     outer = parts[-1, -1] / now.stats[:, -1].sum()
@@ -95,7 +96,7 @@ def test_a_group_of_a_few_is_arranged_anew_and_a_wider_one_surrounded(monkeypatc
     rows, owners, _ = scattered()
     tried = list[tuple[str, int]]()
     for name in ("rearranged", "surrounded"):
-        monkeypatch.setattr(regroup, name, lambda _, stats, *others, name=name: tried.append((name, len(stats))))
+        monkeypatch.setattr(regroup, name, lambda _, now, *others, name=name: tried.append((name, len(now.stats))))
     Regroup(largest=4)._search(end_of(rows, owners), [(0, 1), (2, 3, 4, 5), (1, 2, 3, 4, 5)], 0)
     assert list(dict.fromkeys(tried)) == [("rearranged", 2), ("rearranged", 4), ("surrounded", 5)]
 

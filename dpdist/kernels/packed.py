@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from dpdist.kernels.jit import jit
@@ -102,7 +104,10 @@ def packed_products(packed: np.ndarray, vectors: np.ndarray, products: np.ndarra
             start += dimension - i
 
 
+@cache
 def packed_diagonal(dimension: int) -> np.ndarray:
     """(D,) where the diagonal stands among the packed columns."""
     index = np.arange(dimension)
-    return index * dimension - index * (index - 1) // 2
+    places = index * dimension - index * (index - 1) // 2
+    places.flags.writeable = False
+    return places

@@ -180,8 +180,8 @@ class Model:
         gradients, step = np.empty(stats.shape), max(1, _CHUNK // stats.shape[1])
         for begin in range(0, len(stats), step):
             gradients[begin : begin + step] = self.family.coefficients(stats[begin : begin + step]).T
-        for counts, own in zip(np.split(stats[:, -1], ends[:-1]), np.split(gradients, ends[:-1]), strict=True):
-            own[:, -1] += self.allocation.log_weights(counts)
+        counts, held = side_by_side(stats[:, -1], ends)
+        gradients[:, -1] += self.allocation.log_weights(counts)[held]
         return gradients
 
     def posterior(self, summary: Summary, precision: Precision) -> Posterior:
@@ -191,6 +191,18 @@ class Model:
             return Posterior(self.family, coefficients, precision)
         outside: np.ndarray = self.background.coefficients(self.family).astype(precision.dtype)
         return Posterior(self.family, coefficients, precision, outside, self.background.share)
+
+
+def side_by_side(counts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Counts (C,) of mixtures one after the other, each up to one of `ends` (J,), as rows (J, K) with zeros behind.
+
+    Components without rows at the end change no evidence. The second array says which entries are of the mixtures.
+    """
+    sizes = ends - np.append(0, ends[:-1])
+    held = np.arange(sizes.max(initial=0)) < sizes[:, None]
+    rows = np.zeros(held.shape)
+    rows[held] = counts
+    return rows, held
 
 
 def local_step(posterior: Posterior, features: Features, weights: np.ndarray) -> tuple[np.ndarray, Summary]:

@@ -61,10 +61,10 @@ def _pairs(sample: SampledRows, now: Arrangement) -> list[tuple[int, int]]:
     """Disjoint pairs of components that gain by merging, the best ones first."""
     number = len(now.stats)
     first, second = np.triu_indices(number, 1)
-    gains, broader = np.zeros(len(first)), sample.broader(now.stats)
+    gains = np.zeros(len(first))
     pair_entropy(np.ascontiguousarray(now.resp), np.ones(len(now.resp)), first, second, gains)  # they hold the weights
     gains /= sample.share
     gains += pair_gains(sample.model, Summary(now.stats / sample.share, np.zeros(number)))[first, second]
     # A component of both is broader than all rows would make it by about as much as that of the two which costs more.
-    gains -= np.maximum(broader[first], broader[second])
+    gains -= np.maximum(now.broader[first], now.broader[second])
     return [(i, j) for i, j in disjoint(np.stack([first, second], axis=1), gains).tolist()]

@@ -49,33 +49,33 @@ def best_of(sample: SampledRows, candidates: Sequence[np.ndarray], least: float)
     remaining = contest(sample, candidates, STAGES, least)
     if not remaining:
         return None
-    best = sample.settled(sample.stepped([remaining[0].stats])[0])
+    best = sample.settled(remaining[0].stats)
     credible = sample.credible(best)
     if len(credible) < len(best.stats):
-        best = sample.settled(sample.stepped([credible])[0])
+        best = sample.settled(credible)
     return best if best.elbo >= least else None
 
 
 def rearranged(
-    sample: SampledRows, stats: np.ndarray, split: Split, rng: np.random.Generator, most: float = np.inf
+    sample: SampledRows, settled: Arrangement, split: Split, rng: np.random.Generator, most: float = np.inf
 ) -> Arrangement | None:
-    """The best arrangement found, or None where none is better than what the first one settles to.
+    """The best arrangement found, or None where none is better than the one that there is.
 
     Parameters
     ----------
     sample : rows that components hold
-    stats : (M, F) of these components, scaled to the sample
+    settled : what these components settle to
     split : how components are split
     rng : of the seedings
     most : components that there may be
     """
-    now, found = sample.settled(sample.stepped([stats])[0]), None
+    now, found = settled, None
     for _ in range(ROUNDS):
         least = now.elbo + ROUND_GAIN * sample.rows
         best = best_of(sample, _candidates(sample, now, split, rng, most), least)
         if best is None and (gone := hopped(sample, now)) is not None:
             best = best_of(sample, [gone], least)
-        if best is None and found is None and len(stats) <= 2:
+        if best is None and found is None and len(settled.stats) <= 2:
             best = best_of(sample, _anew(sample, rng, most), least)
         if best is None or not len(best.occupied.stats):  # of next to no weight
             break
@@ -83,14 +83,13 @@ def rearranged(
     return found
 
 
-def surrounded(sample: SampledRows, stats: np.ndarray) -> Arrangement | None:
-    """The best arrangement of components with `stats` (M, F) and one more, which begins with the outer rows of all.
+def surrounded(sample: SampledRows, settled: Arrangement) -> Arrangement | None:
+    """The best arrangement of settled components and one more, which begins with the outer rows of all.
 
     None where it is not better. Rows far from every middle are few in each component, so that splits do not pay; those
     of many components together may.
     """
-    now = sample.settled(sample.stepped([stats])[0])
-    found = best_of(sample, _around(sample, now), now.elbo + ROUND_GAIN * sample.rows)
+    found = best_of(sample, _around(sample, settled), settled.elbo + ROUND_GAIN * sample.rows)
     return found.occupied if found is not None and len(found.occupied.stats) else None
 
 
@@ -144,11 +143,11 @@ def _changes(
 def _around(sample: SampledRows, now: Arrangement) -> list[np.ndarray]:
     """Statistics (M + 1, F) of components without the rows that lie outermost in each, and of all these as one, for
     every share of these."""
-    depths = np.asarray(sample.features @ sample.model.family.coefficients(now.stats))
+    depths = sample.logits(sample.model.family.coefficients(now.stats).T)
     outer = [shells(depths[:, [k]], own, np.array([OUTER])) for k, own in enumerate(now.resp.T)]
     beyond = np.stack(outer, axis=2) * now.resp[:, None]
     parts = np.concatenate([now.resp[:, None] - beyond, beyond.sum(axis=2, keepdims=True)], axis=2)
-    return [np.asarray(sample.features.T @ each).T for each in np.swapaxes(parts, 0, 1)]
+    return [sample.sums(each) for each in np.swapaxes(parts, 0, 1)]
 
 
 def _split(sample: SampledRows, weights: np.ndarray, split: Split, rng: np.random.Generator) -> list[Children]:

@@ -31,7 +31,7 @@ class Children(NamedTuple):
 
 def paying(sample: SampledRows, seeded: Sequence[np.ndarray], stages: Sequence[tuple[int, int]]) -> list[Children]:
     """Of seeded children those that do not stand still below the one component, the most promising first."""
-    one = sample.stepped([sample.total[None]])[0].elbo
+    one = sample.undivided
     found = contest(sample, seeded, stages, one, among_credible=False)
     return [Children(each.outlook - one, each.stats) for each in found]
 
@@ -106,11 +106,11 @@ class _Seeding:
     @property
     def densities(self) -> np.ndarray:
         """Log densities (n,) of the rows under the one component that holds them all, base measure apart."""
-        return np.asarray(self.sample.features @ self.sample.model.family.coefficients(self.sample.total[None])[:, 0])
+        return self.sample.logits(self.sample.model.family.coefficients(self.sample.total[None]).T)[:, 0]
 
     def children(self, resp: np.ndarray) -> np.ndarray:
         """Statistics (M, S, F) of children, `resp` (n, M - 1, S) being the weights that all but the last have."""
-        own = np.asarray(self.sample.features.T @ resp.reshape(len(resp), -1)).T.reshape(*resp.shape[1:], -1)
+        own = self.sample.sums(resp.reshape(len(resp), -1)).reshape(*resp.shape[1:], -1)
         return np.concatenate([own, self.sample.total - own.sum(axis=0, keepdims=True)])
 
     def evidence(self, stats: np.ndarray) -> np.ndarray:
@@ -122,7 +122,7 @@ class _Seeding:
         """Statistics (M, S, F) after a step of variational inference, each seeding by itself."""
         gradient = np.swapaxes(self.sample.model.gradient(np.swapaxes(stats, 0, 1)), 0, 1)
         gaps = (gradient[:-1] - gradient[-1]).reshape(-1, stats.shape[2])
-        logits = (self.sample.features @ gaps.T).reshape(-1, len(stats) - 1, stats.shape[1])
+        logits = self.sample.logits(gaps).reshape(-1, len(stats) - 1, stats.shape[1])
         top = np.maximum(logits.max(axis=1, keepdims=True), 0.0)
         shares = np.exp(logits - top)
         all_shares = shares.sum(axis=1, keepdims=True) + np.exp(-top)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from dpdist.inference.moves.change import EMPTY
 from dpdist.inference.moves.divide import NOT_FINITE
 from dpdist.kernels.arrangements import share_arrangements
 from dpdist.models.families.base import Family, Features, Rows, dense_rows
-from dpdist.models.mixture import Model
+from dpdist.models.mixture import Model, side_by_side
 
 #: Nats a row by which an arrangement must gain in a step to go on being refined; steps that it may take to settle.
 STEP_GAIN, MOST_STEPS = 1e-4, 30
@@ -31,17 +32,19 @@ class Arrangement(NamedTuple):
     stats : (M, F) of the responsibilities
     elbo : under them of the rows that the sample stands for, base measure apart
     resp : (n, M), those responsibilities, times the rows' weights
+    broader : (M,) what it costs that q is of the sample's statistics, as of :meth:`SampledRows.broader`
     """
 
     stats: np.ndarray
     elbo: float
     resp: np.ndarray
+    broader: np.ndarray
 
     @property
     def occupied(self) -> Arrangement:
         """Without components that hold no row, which matter nothing to the bound."""
         held = self.stats[:, -1] >= EMPTY
-        return self._replace(stats=self.stats[held], resp=self.resp[:, held])
+        return self._replace(stats=self.stats[held], resp=self.resp[:, held], broader=self.broader[held])
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,27 +87,42 @@ class SampledRows:
     @cached_property
     def total(self) -> np.ndarray:
         """Statistics (F,) of all rows, as one component has them."""
-        return np.asarray(self.features.T @ self.weights)
+        return self.sums(self.weights)
+
+    @property
+    def undivided(self) -> float:
+        """The bound where one component holds all rows."""
+        stats = self.total[None]
+        return float(self._evidence(stats, self.broader(stats), np.ones(1, dtype=np.intp))[0])
+
+    # BLAS reads many rows faster from the right of a product with few components than from its left.
+
+    def sums(self, resp: np.ndarray) -> np.ndarray:
+        """Statistics (C, F) of components that have `resp` (n, C) of the rows."""
+        return np.asarray(resp.T @ self.features)
+
+    def logits(self, gradients: np.ndarray) -> np.ndarray:
+        """Products (n, C) of the rows with the `gradients` (C, F) of components."""
+        return np.ascontiguousarray((gradients @ self.features.T).T)
 
     def owned(self, owners: np.ndarray, members: int) -> np.ndarray:
         """Statistics (M, F) of so many components that own their rows whole, `owners` being (n,)."""
-        resp = (owners[:, None] == np.arange(members)) * self.weights[:, None]
-        return np.asarray(self.features.T @ resp).T
+        return self.sums((owners[:, None] == np.arange(members)) * self.weights[:, None])
 
     def stepped(self, candidates: Sequence[np.ndarray]) -> list[Arrangement]:
         """Each candidate, statistics (M, F), after a step of variational inference; they share their products."""
         ends = np.cumsum([len(stats) for stats in candidates])
         gradients = self.model.gradients(np.concatenate(candidates), ends)
-        resp, bounds = np.ascontiguousarray(self.features @ gradients.T), np.zeros(len(ends))
+        resp, bounds = self.logits(gradients), np.zeros(len(ends))
         if not share_arrangements(resp, self.weights, ends, bounds):
             raise PrecisionError(NOT_FINITE)
-        stats = np.ascontiguousarray((self.features.T @ resp).T)
-        expected, elbos = (stats * gradients).sum(axis=1), self._evidence(stats, ends)
-        for j, (end, begin) in enumerate(zip(ends, [0, *ends[:-1]], strict=True)):
-            # H is the sum over rows of log Z less the expected logit, which is linear in the statistics.
-            elbos[j] += (bounds[j] - expected[begin:end].sum()) / self.share
-        parts = zip(np.split(stats, ends[:-1]), elbos.tolist(), np.split(resp, ends[:-1], axis=1), strict=True)
-        return [Arrangement(*part) for part in parts]
+        stats = self.sums(resp)
+        # H is the sum over rows of log Z less the expected logit, which is linear in the statistics.
+        entropies = bounds - _sums((stats * gradients).sum(axis=1), ends)
+        broader = self.broader(stats)
+        elbos = (self._evidence(stats, broader, ends) + entropies / self.share).tolist()
+        parts = [slice(*each) for each in pairwise([0, *ends.tolist()])]
+        return [Arrangement(stats[k], elbo, resp[:, k], broader[k]) for k, elbo in zip(parts, elbos, strict=True)]
 
     def broader(self, stats: np.ndarray) -> np.ndarray:
         """(C,) <grad A(S) - grad A(T), T>, what it costs that q is of the sample's statistics: zero or less."""
@@ -113,14 +131,15 @@ class SampledRows:
         family, every = self.model.family, stats / self.share
         return np.asarray(((family.coefficients(stats) - family.coefficients(every)).T * every).sum(axis=1))
 
-    def settled(self, arrangement: Arrangement) -> Arrangement:
-        """After as many steps as it takes until the bound hardly rises."""
+    def settled(self, stats: np.ndarray) -> Arrangement:
+        """Components with statistics (M, F) after as many steps as it takes until the bound hardly rises."""
+        (now,) = self.stepped([stats])
         for _ in range(MOST_STEPS):
-            (after,) = self.stepped([arrangement.stats])
-            if after.elbo - arrangement.elbo < STEP_GAIN * self.rows:
+            (after,) = self.stepped([now.stats])
+            if after.elbo - now.elbo < STEP_GAIN * self.rows:
                 return after
-            arrangement = after
-        return arrangement
+            now = after
+        return now
 
     def credible(self, now: Arrangement) -> np.ndarray:
         """Statistics (M, F) of the components that are more than the rows of the sample they hold.
@@ -129,7 +148,7 @@ class SampledRows:
         to take its rows also where each is left out of it: it would not take unseen ones otherwise.
         """
         stats = now.stats
-        few = -self.broader(stats) * self.share > TRUSTED * stats[:, -1]
+        few = -now.broader * self.share > TRUSTED * stats[:, -1]
         if len(stats) == 1 or not few.any():
             return stats
         kept = [not few[k] or self._takes_rows_left_out(now, k) for k in range(len(stats))]
@@ -152,17 +171,21 @@ class SampledRows:
         takes = alone > drawn_to(family, features, np.delete(stats, k, axis=0)).max(axis=1)
         return bool(held[-1] * times[takes].sum() > LEFT_OUT * stats[k, -1] / 2)
 
-    def _evidence(self, stats: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    def _evidence(self, stats: np.ndarray, broader: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """(J,) what stands beside the entropies in the bound on all rows, for arrangements of `stats` (C, F)."""
         allocation, every = self.model.allocation, stats / self.share
-        evidence = self.model.family.log_evidence(every) + self.broader(stats)
-        found = [own.sum() for own in np.split(evidence, ends[:-1])]
-        for j, counts in enumerate(map(allocation.in_order, np.split(every[:, -1], ends[:-1]))):
-            found[j] += allocation.log_evidence(counts)
-            if self.share != 1.0:
-                gap = allocation.log_weights(counts * self.share) - allocation.log_weights(counts)
-                found[j] += gap @ counts
-        return np.array(found)
+        counts = allocation.in_order(side_by_side(every[:, -1], ends)[0])
+        found = _sums(self.model.family.log_evidence(every) + broader, ends)
+        found += allocation.log_evidence(counts)
+        if self.share != 1.0:
+            gap = allocation.log_weights(counts * self.share) - allocation.log_weights(counts)
+            found += (gap * counts).sum(axis=1)
+        return found
+
+
+def _sums(values: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """(J,) of what arrangements have of `values` (C,), one after the other, each up to one of `ends` (J,)."""
+    return np.add.reduceat(values, np.append(0, ends[:-1]))
 
 
 def drawn_to(family: Family, features: Features, stats: np.ndarray) -> np.ndarray:

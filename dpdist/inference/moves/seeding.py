@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
+from dpdist.kernels.distances import squared_distances
 from dpdist.models.families.base import Rows, dense_rows, is_sparse
 
 #: Share of the widest column's spread below which that of another is taken for rounding; and of a column's mean square
@@ -120,5 +121,6 @@ def _squared_distances(points: Rows, norms: np.ndarray, chosen: np.ndarray) -> n
         distances = both - 2 * (points @ points[chosen].toarray().T)
         distances[distances < 1e-12 * both] = 0.0
         return np.asarray(distances)
-    gaps = (points - seed for seed in points[chosen])  # exact, so that rows as far from two seeds go to the first
-    return np.stack([np.einsum("nd,nd->n", gap, gap) for gap in gaps], axis=1)
+    distances = np.empty((len(points), len(chosen)))  # exact, so that rows as far from two seeds go to the first
+    squared_distances(points, points[chosen], distances)
+    return distances

@@ -23,9 +23,7 @@ def shells(depths: np.ndarray, weights: np.ndarray, below: np.ndarray) -> np.nda
     What shares of the weight lie below the cuts is in `below` (parts - 1, S). Rows of one depth stay together, however
     it was rounded. Depths (n, 1) are cut S times.
     """
-    shares = np.split(below, below.shape[1], axis=1) if depths.shape[1] > 1 else [below]
-    cuts = [_quantiles(depth, weights, share) for depth, share in zip(depths.T, shares, strict=True)]
-    found = np.concatenate(cuts, axis=1)
+    found = _quantiles(depths, weights, below)
     return np.asarray((depths[:, None] < found - ALIKE * np.abs(found)).sum(axis=1))
 
 
@@ -56,12 +54,15 @@ def column_depths(points: Rows, weights: np.ndarray, columns: int, rng: np.rando
         waits = rng.exponential(size=len(moments)) / moments
     drawn = points[:, np.resize(np.argsort(waits, kind="stable"), columns)]
     dense = dense_rows(drawn)
-    middles = [_quantiles(column, weights, np.array([0.5]))[0] for column in dense.T]
-    return np.asarray(-np.abs(dense - middles))
+    return np.asarray(-np.abs(dense - _quantiles(dense, weights, np.full((1, columns), 0.5))))
 
 
 def _quantiles(values: np.ndarray, weights: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """Of the `values` (n,) in order those at which `shares` of the weight, at most 1, are reached; shaped as these."""
-    order = np.argsort(values, kind="stable")
-    held = np.cumsum(weights[order])
-    return np.asarray(values[order[np.searchsorted(held, shares * held[-1])]])
+    """Of the `values` (n, S) in order those at which `shares` (m, S) of the weight, at most 1, are reached, (m, S).
+
+    Of values (n, 1) those of every column of shares.
+    """
+    order = np.argsort(values, axis=0, kind="stable")
+    held = np.cumsum(weights[order], axis=0)
+    places = (held < (shares * held[-1])[:, None]).sum(axis=1)
+    return np.take_along_axis(values, np.take_along_axis(order, places, axis=0), axis=0)
