@@ -18,7 +18,7 @@ train, test = x[shuffled[:1200]], x[shuffled[1200:]]
 
 
 def fit(**settings):
-    model = dpdist.DPMixture(random_state=0, max_laps=10, **settings).fit(train)
+    model = dpdist.DPMixture(random_state=0, max_laps=8, **settings).fit(train)
     return model.n_components_, model.score(test)
 
 

@@ -15,7 +15,7 @@ import dpdist
 
 digits = load_digits()
 x = PCA(12, random_state=0).fit_transform(digits.data)
-model = dpdist.DPMixture(random_state=0, max_laps=60).fit(x)
+model = dpdist.DPMixture(random_state=0, max_laps=20).fit(x)
 tree = model.tree()
 print(f"{model.n_components_} clusters")
 

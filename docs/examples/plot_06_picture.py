@@ -12,7 +12,7 @@ from sklearn.datasets import load_sample_image
 
 import dpdist
 
-picture = load_sample_image("flower.jpg")[::9, ::9].astype(float)
+picture = load_sample_image("flower.jpg")[::11, ::11].astype(float)
 height, width, _ = picture.shape
 places = np.stack(np.mgrid[:height, :width], axis=-1)
 x = np.concatenate([picture, places], axis=-1).reshape(-1, 5)
@@ -21,7 +21,7 @@ x = np.concatenate([picture, places], axis=-1).reshape(-1, 5)
 # ``TransformPlan(scale=True)`` brings colours and places to one scale; it is fitted in a pass of its own and kept with
 # the model, which is told, and tells, in raw columns.
 
-model = dpdist.DPMixture(row_transform=dpdist.TransformPlan(scale=True), random_state=0, max_laps=15).fit(x)
+model = dpdist.DPMixture(row_transform=dpdist.TransformPlan(scale=True), random_state=0, max_laps=10).fit(x)
 print(f"{len(x)} pixels, {model.n_components_} clusters")
 
 # %%

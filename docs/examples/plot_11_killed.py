@@ -14,7 +14,7 @@ import numpy as np
 import dpdist
 
 rng = np.random.default_rng(0)
-x = rng.normal(size=(10, 4))[rng.integers(10, size=8000)] * 6 + rng.normal(size=(8000, 4))
+x = rng.normal(size=(10, 4))[rng.integers(10, size=4000)] * 6 + rng.normal(size=(4000, 4))
 model = dpdist.DPMixture(random_state=0)
 whole = model.fit(x)
 
