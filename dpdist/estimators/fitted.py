@@ -67,7 +67,7 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
     _history: History
     groups_: np.ndarray
     _rows: Source
-    #: Which columns of files the model on disk was made from that this was loaded from.
+    #: The columns of files that the model is made from, as far as they were asked for.
     _chosen: Mapping[str, object] = MappingProxyType({})
 
     def prepare(
@@ -133,12 +133,12 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
         getattr(self, "_predictor", None)  # scikit-learn holds that predicting changes nothing about an estimator
         self._warn_of_the_end(run, 5)
 
-    def adopt(self, problem: ProblemLike, fitted: AnyFitted | None, history: History) -> None:
-        """Take the model of a lap as this estimator's own."""
+    def adopt(
+        self, problem: ProblemLike, fitted: AnyFitted | None, history: History, chosen: Mapping[str, object]
+    ) -> None:
+        """Take the model of a lap as this estimator's own, made from the columns that were `chosen` of files."""
         assert fitted is not None, "a lap was finished"
-        if problem is not vars(self).get("_problem"):  # another model, of which nothing is known yet
-            self.__dict__.pop("_chosen", None)
-        self._problem, self._fitted, self._history = problem, fitted, history
+        self._problem, self._fitted, self._history, self._chosen = problem, fitted, history, chosen
         for name in ("_predictor", "_rows", "labels_", "tree_", "groups_", "stability_"):
             self.__dict__.pop(name, None)
         self._show()
@@ -203,7 +203,7 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
                 for step in run:
                     show(step)
                     if step.info is not None:
-                        self.adopt(run.problem, run.fitted, run.history)
+                        self.adopt(run.problem, run.fitted, run.history, run.chosen)
                         self._rows = run.source
                         yield step.state, step.info
         except ClusterLostError:  # nobody goes on with the run here

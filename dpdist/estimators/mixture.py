@@ -93,7 +93,7 @@ class Mixture(Clustering[FitSpec]):
             for key in keys[1:]:  # the run of the highest bound, the first where several are as high
                 best = max(best, self._fitted_by(method, replace(spec, random_state=key), source), key=_bound_of)
         finally:  # also where one that began later is interrupted, whose last lap is not the model to keep
-            self.adopt(best.problem, best.fitted, best.history)
+            self.adopt(best.problem, best.fitted, best.history, best.chosen)
             self._rows = source
         self._warn_of_the_end(best, 3)
         return self

@@ -109,11 +109,10 @@ def extend(
 def _at_its_end(model: Fit, run: Run) -> Fit:
     """The estimator fitted by a run, which is followed to its end; it may be there already."""
     if run.fitted is not None:
-        model.adopt(run.problem, run.fitted, run.history)
+        model.adopt(run.problem, run.fitted, run.history, run.chosen)
     for _ in model.follow(run):
         pass
-    assert run.store is not None, "it is kept"
-    model._rows, model._chosen = run.source, run.store.chosen  # also where no lap was left to make
+    model._rows = run.source  # also where no lap was left to make
     return model
 
 
@@ -135,8 +134,7 @@ def load(path: str | os.PathLike[str]) -> Mixture | SVA | HDPTopicModel:
     """
     store = open_run(path)
     model = _estimator_of(store)
-    model.adopt(store.problem(), store.model(), store.history())
-    model._chosen = store.chosen
+    model.adopt(store.problem(), store.model(), store.history(), store.chosen)
     model.__dict__.update({f"{name}_": store.finding(name) for name in FINDINGS if store.holds(name)})
     return model
 

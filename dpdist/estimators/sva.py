@@ -166,15 +166,12 @@ class SVA(Clustering[SVASpec]):
             running, history = state.running, History()
         for partition in source.partitions:
             running = advance_block(problem, running, *partition.load())
-        chosen = vars(self).get("_chosen")
-        self.adopt(problem, passed(named(running), _STREAMED), history)
-        if chosen is not None:  # columns stay the same, whatever the rules are by now
-            self._chosen = chosen
+        self.adopt(problem, passed(named(running), _STREAMED), history, self._chosen)
 
     def _end_pass(self) -> None:
         """The clusters after a last look for what is redundant."""
         running = last_look(self._problem, self._fitted.total)
-        self.adopt(self._problem, passed(named(running), _STREAMED), self._history)
+        self.adopt(self._problem, passed(named(running), _STREAMED), self._history, self._chosen)
 
     def _show(self) -> None:
         super()._show()
@@ -193,10 +190,10 @@ class SVA(Clustering[SVASpec]):
                     anew._advance(block)
         except KeyboardInterrupt:  # its rows may not come again, and partial_fit goes on from the clusters so far
             if hasattr(anew, "_problem"):
-                self.adopt(anew._problem, anew._fitted, anew._history)
+                self.adopt(anew._problem, anew._fitted, anew._history, anew._chosen)
             raise
         if not hasattr(anew, "_problem"):
             raise InputError("a pass needs at least one row; the stream had none. Check where it begins.")
         anew._end_pass()
-        self.adopt(anew._problem, anew._fitted, anew._history)
+        self.adopt(anew._problem, anew._fitted, anew._history, anew._chosen)
         return self

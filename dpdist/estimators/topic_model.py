@@ -175,7 +175,7 @@ class HDPTopicModel(TopicEstimator):
         problem = replace(problem, words=self._problem.words if begun else source.names)
         info, fitted = continue_online(problem, batch, corpus, state, seen, history)
         history.add(info)
-        self.adopt(problem, fitted, history)
+        self.adopt(problem, fitted, history, self._chosen)
         return self
 
     def _beginning(self, batch: sparse.csr_array, corpus: float) -> tuple[PointProblem, OnlineState]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
@@ -95,6 +95,11 @@ class Run(Viewable):
                 yield step
                 if stop is not None:
                     return
+
+    @property
+    def chosen(self) -> Mapping[str, object]:
+        """As :attr:`RunStore.chosen`; nothing of a run that is kept nowhere."""
+        return {} if self.store is None else self.store.chosen
 
     @property
     def warning(self) -> str | None:

@@ -150,7 +150,7 @@ def follow_pass(task: Task, method: str, seed: int) -> Iterator[Scored]:
     for step in run:
         seconds += time.process_time() - began
         if step.info is not None:
-            model.adopt(run.problem, run.fitted, run.history)
+            model.adopt(run.problem, run.fitted, run.history, run.chosen)
             counts = np.asarray(step.info.counts)
             logits = np.log(np.asarray(model.components_["probability"]))
             yield Scored(seconds, task.score(counts, logits), counts / counts.sum(), logits)
