@@ -234,16 +234,16 @@ def open_array(path: str) -> zarr.Array:
 def open_node(path: str) -> zarr.Array | zarr.Group:
     """What Zarr finds at a path or URL, to read; its own errors where that is nothing, and :class:`InputError` where a
     URL is of a kind that needs another package, or more than a URL."""
+    begins = ", ".join(f"{scheme}://" for scheme in SCHEMES)
+    known = f"URLs of object stores begin with one of {begins} here."
     try:
         return zarr.open(zarr_store(path) if is_object_url(path) else path, mode="r")
-    except (ImportError, TypeError) as error:
-        if isinstance(error, TypeError) and "://" not in path:
+    except ImportError as error:
+        raise InputError(f"{path} cannot be read without a package that is not installed ({error}); {known}") from error
+    except TypeError as error:
+        if "://" not in path:
             raise
-        lacks = "without a package that is not installed" if isinstance(error, ImportError) else "by its URL alone"
-        begins = ", ".join(f"{scheme}://" for scheme in SCHEMES)
-        raise InputError(
-            f"{path} cannot be read {lacks} ({error}); URLs of object stores begin with one of {begins} here."
-        ) from error
+        raise InputError(f"{path} cannot be read by its URL alone ({error}); {known}") from error
 
 
 def _warn_of_absent_chunks(array: zarr.Array, label: str) -> None:
