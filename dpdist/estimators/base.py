@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpdist.core.checks import COUNT, FLAG
 from dpdist.core.errors import InputError
-from dpdist.data import Source, is_dask, source_like
+from dpdist.data import Source, is_dask
 from dpdist.estimators.fitted import Asks, Estimator, RandomState, default_backend, seed_of
 from dpdist.inference.hierarchy.cut import Cut, cut
 from dpdist.inference.hierarchy.growing import grow_tree
@@ -155,7 +155,7 @@ class Clustering(DensityMixin, Estimator[Asks]):
         """
         check_is_fitted(self)
         rows = self._rows_of_fit("a tree is by default", "tree(x)") if x is None else x
-        source = source_like(rows, self._predictor.preparation.names, self._chosen, sample_weight)
+        source = self._rows_like_fitted(rows, sample_weight)
         self.tree_ = grow_tree(self._predictor, source, default_backend(), self._problem.seed)
         return self.tree_
 
@@ -289,7 +289,7 @@ class Clustering(DensityMixin, Estimator[Asks]):
     def _source(self, x: object) -> Source:
         """Rows with the columns of the fit."""
         check_is_fitted(self)
-        source = source_like(x, self._predictor.preparation.names, self._chosen)
+        source = self._rows_like_fitted(x)
         self._predictor.check_source(source, type(self).__name__)
         return source
 

@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpdist.core.checks import Wanted, instance, is_number, shown
 from dpdist.core.errors import ClusterLostError, InputError
 from dpdist.core.settings import settings_of
-from dpdist.data import Source, as_source
+from dpdist.data import Source, as_source, source_like
 from dpdist.data.columns import Names
 from dpdist.data.files import located
 from dpdist.estimators.manner import Manner
@@ -221,6 +221,11 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
         self.__dict__.pop("feature_names_in_", None)
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
+
+    def _rows_like_fitted(self, x: object, sample_weight: npt.ArrayLike | None = None) -> Source:
+        """Rows with the columns of the model, by their names or as they were chosen; where there is none, any."""
+        names = self._problem.names if self.__sklearn_is_fitted__() else None
+        return source_like(x, names, self._chosen, sample_weight)
 
     def _asked(self, seed: int) -> Asked:
         """What was asked for, where `random_state` gave `seed`.

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpdist.core.errors import InputError
-from dpdist.data import Source, as_source, source_like
+from dpdist.data import Source, as_source
 from dpdist.estimators.base import Clustering
 from dpdist.estimators.fitted import RandomState, default_backend
 from dpdist.estimators.manner import Starts
@@ -143,7 +143,7 @@ class Mixture(Clustering[FitSpec]):
         model: Predictor = self._predictor
         if not isinstance(model, MixturePredictor):
             raise InputError("a cut has no laps of its own to refit it by; ask the model that it was cut from.")
-        source = source_like(rows, model.preparation.names, self._chosen, sample_weight)
+        source = self._rows_like_fitted(rows, sample_weight)
         self.stability_ = refit(self._problem, model, source, default_backend(), refits, max_laps)
         return self.stability_
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dpdist.core.errors import InputError
 from dpdist.core.settings import documented_by
-from dpdist.data import source_like, stream_blocks
+from dpdist.data import stream_blocks
 from dpdist.estimators.base import Clustering
 from dpdist.estimators.fitted import RandomState
 from dpdist.estimators.manner import Manner
@@ -154,9 +154,8 @@ class SVA(Clustering[SVASpec]):
 
     def _advance(self, x: object, sample_weight: npt.ArrayLike | None = None) -> None:
         """Pass over more rows and leave clusters as they are then, or, if any are refused, as they were."""
-        goes_on = hasattr(self, "_problem")
-        source = source_like(x, self._problem.names if goes_on else None, self._chosen, sample_weight)
-        backend = SerialBackend()
+        goes_on = self.__sklearn_is_fitted__()
+        source, backend = self._rows_like_fitted(x, sample_weight), SerialBackend()
         if goes_on:
             spec, running, history = self.spec(), self._fitted.total, self._history
             problem = replace(self._problem, rule=spec.rule, pruning=spec.pruning)
@@ -189,10 +188,10 @@ class SVA(Clustering[SVASpec]):
                 if getattr(block, "shape", (1,))[:1] != (0,):
                     anew._advance(block)
         except KeyboardInterrupt:  # its rows may not come again, and partial_fit goes on from the clusters so far
-            if hasattr(anew, "_problem"):
+            if anew.__sklearn_is_fitted__():
                 self.adopt(anew._problem, anew._fitted, anew._history, anew._chosen)
             raise
-        if not hasattr(anew, "_problem"):
+        if not anew.__sklearn_is_fitted__():
             raise InputError("a pass needs at least one row; the stream had none. Check where it begins.")
         anew._end_pass()
         self.adopt(anew._problem, anew._fitted, anew._history, anew._chosen)
