@@ -31,7 +31,7 @@ from dpdist.inference.topics.merges import judge_online_merges
 from dpdist.inference.topics.model import TopicModel, point_elbo, point_posterior, word_values
 from dpdist.inference.topics.online_deletes import Without, apply_delete, fit_without, judge_deletes
 from dpdist.inference.topics.online_engine import partial_step
-from dpdist.inference.topics.online_splits import judge_splits, refine_splits
+from dpdist.inference.topics.online_splits import Restriction, judge_splits
 from dpdist.inference.topics.restricted import Free, Restricted, Shared
 from dpdist.inference.topics.summary import TopicSummary
 from dpdist.inference.topics.trials import Merging
@@ -193,8 +193,8 @@ def test_what_documents_contribute_to_a_split_is_the_change_of_the_bound_of_each
     form: Restricted = Free(0.3, words) if free else Shared(0.1 * scale)
     tokens = case.cut(form)
     orders = tuple(form.order(model, words, split) for split in case.begun)
-    backend, errors = SerialBackend(), 1.5
-    splits = refine_splits(model, case.state, backend, [tokens], case.begun, scale, 60 * scale, form, 1, errors)
+    restriction, errors = Restriction(model, case.state, form, SerialBackend(), [tokens], scale, 60 * scale), 1.5
+    splits = restriction.refined(case.begun, 1, errors)
     posterior, topics = point_posterior(model, words, case.state.weights), np.array([1, 2])
     held, brute = case.measured.topics, list[list[float]]()
     assert held is not None
@@ -213,7 +213,7 @@ def test_what_documents_contribute_to_a_split_is_the_change_of_the_bound_of_each
     constant = [gain_of(model, words, split, 0 * split.words) for split in splits]
     gains = [split.gain for split in splits]
     np.testing.assert_allclose(gains, np.array(constant) + scale * found.first, rtol=1e-9)
-    without = refine_splits(model, case.state, backend, [tokens], case.begun, scale, 60 * scale, form, 1)
+    without = restriction.refined(case.begun, 1)
     assert [split.gain for split in without] == gains and all(split.doubt == -np.inf for split in without)
 
 

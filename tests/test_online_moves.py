@@ -30,11 +30,11 @@ from dpdist.inference.topics.online import OnlineState, with_learned
 from dpdist.inference.topics.online_deletes import apply_delete, choose_leftovers, fit_without, judge_deletes
 from dpdist.inference.topics.online_engine import batch_steps, online_steps, partial_step, point_state, point_steps
 from dpdist.inference.topics.online_splits import (
+    Restriction,
     apply_split,
     begin_splits,
     choose_topics,
     judge_splits,
-    refine_splits,
     with_split,
 )
 from dpdist.inference.topics.problem import NO_MOVES, OnlinePlan, PointProblem, TopicProblem
@@ -269,7 +269,7 @@ def test_halves_begin_as_the_past_and_the_mini_batch_which_are_the_topic() -> No
 
 def iterated(given: Splitting, form: Restricted, begun: list[Split], iterations: int, scale: float) -> list[Split]:
     tokens, backend = [given.cut(form)], SerialBackend()
-    return refine_splits(given.model, given.state, backend, tokens, begun, scale, 60 * scale, form, iterations)
+    return Restriction(given.model, given.state, form, backend, tokens, scale, 60 * scale).refined(begun, iterations)
 
 
 @pytest.mark.parametrize("free", [False, True])

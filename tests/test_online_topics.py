@@ -27,7 +27,7 @@ from dpdist.inference.topics.merges import judge_online_merges
 from dpdist.inference.topics.model import TopicModel, point_elbo, point_posterior, word_values
 from dpdist.inference.topics.online import OnlineState, first_online_state, updated, with_learned
 from dpdist.inference.topics.online_engine import OnlineStep, batch_steps, online_steps, partial_step
-from dpdist.inference.topics.online_splits import judge_splits, refine_splits, with_split
+from dpdist.inference.topics.online_splits import Restriction, judge_splits, with_split
 from dpdist.inference.topics.problem import NO_MOVES, OnlinePlan, PointProblem, TopicProblem
 from dpdist.inference.topics.restricted import Free, Restricted, Shared, Split
 from dpdist.inference.topics.summary import LOG_PI, TopicSummary
@@ -313,7 +313,7 @@ class Splitting:
     def refined(self, form: Restricted, scale: float) -> Split:
         """The second split after one restricted iteration."""
         tokens, backend = [self.cut(form)], SerialBackend()
-        return refine_splits(self.model, self.state, backend, tokens, self.begun, scale, 60 * scale, form, 1)[1]
+        return Restriction(self.model, self.state, form, backend, tokens, scale, 60 * scale).refined(self.begun, 1)[1]
 
     def gain(self, split: Split, after: Fitted, scale: float) -> tuple[float, float]:
         """Change of the bound by the split when documents are as in `after`, and the bound before."""

@@ -40,11 +40,11 @@ from dpdist.inference.topics.model import point_elbo, point_posterior
 from dpdist.inference.topics.online import OnlineState, updated, with_learned
 from dpdist.inference.topics.online_deletes import apply_delete, choose_leftovers, fit_without, judge_deletes
 from dpdist.inference.topics.online_splits import (
+    Restriction,
     apply_split,
     begin_splits,
     choose_topics,
     judge_splits,
-    refine_splits,
     restricted_form,
 )
 from dpdist.inference.topics.problem import PointProblem
@@ -339,8 +339,8 @@ def _split(
     form = restricted_form(plan, before, batch.scale, batch.rate)
     tokens = backend.map(form.cut, batch.partitions, batch.measured, *columns)
     with one_thread():
-        halves = (splits, batch.scale, batch.corpus, form, plan.iterations, plan.errors)
-        splits = refine_splits(model, after, backend, tokens, *halves)
+        restriction = Restriction(model, after, form, backend, tokens, batch.scale, batch.corpus)
+        splits = restriction.refined(splits, plan.iterations, plan.errors)
         chosen, judged = judge_splits(model, after.weights, splits, plan.max_topics - len(after.ids), batch.noise)
     records = [_record("split", after.ids[[splits[one.proposal].topic]], one) for one in judged]
     for place in chosen:

@@ -71,80 +71,67 @@ def restricted_form(plan: OnlinePlan, before: OnlineState, scale: float, rate: f
     return Free(rate, before.words) if plan.restricted == "free" else Shared(plan.smoothing * scale)
 
 
-def refine_splits(
-    model: TopicModel,
-    state: OnlineState,
-    backend: Backend,
-    tokens: Sequence[Ref[object]],
-    splits: list[Split],
-    scale: float,
-    documents: float,
-    form: Restricted,
-    iterations: int,
-    errors: float | None = None,
-) -> list[Split]:
-    """Restricted iterations of all splits at once.
+@dataclass(frozen=True, eq=False)
+class Restriction:
+    """Restricted iterations of splits on a mini-batch.
 
     Parameters
     ----------
-    state : after the global update
-    tokens : a ref for each partition of the mini-batch, to what the form cuts of each split topic
-    scale : D/|S|
-    documents : D
+    model, state : the topics after the global update
     form : of the iterations
-    iterations : one or more
-    errors : standard errors that gains are to exceed; None: none are looked for
+    backend, tokens : a ref for each partition of the mini-batch, to what the form cuts of each split topic
+    scale, documents : D/|S| and D
     """
-    for _ in range(iterations - 1):
-        halves = _local_step(model, state, backend, tokens, splits, form, False).scaled(scale)
-        splits = _reweighted(model, _updated(state, form, splits, halves), halves, documents)
-    halves = _local_step(model, state, backend, tokens, splits, form, True).scaled(scale)
-    refined = _measured(model, state, _updated(state, form, splits, halves), halves)
-    if errors is None:
-        return refined
-    rows, orders = len(tokens), backend.share(_orders(model, state, splits, form))
-    logs = backend.share(split_logs(model, state.words, refined))
-    columns = ([form.alone] * rows, [form.divide] * rows, tokens, [orders] * rows, [logs] * rows)
-    found = doubts(errors, backend, documents / scale, documents, split_contributions, *columns)
-    return [replace(split, doubt=float(doubt)) for split, doubt in zip(refined, found, strict=True)]
 
+    model: TopicModel
+    state: OnlineState
+    form: Restricted
+    backend: Backend
+    tokens: Sequence[Ref[object]]
+    scale: float
+    documents: float
 
-def _orders(model: TopicModel, state: OnlineState, splits: list[Split], form: Restricted) -> tuple[object, ...]:
-    return tuple(form.order(model, state.words, split) for split in splits)
+    def refined(self, splits: list[Split], iterations: int, errors: float | None = None) -> list[Split]:
+        """All splits after some iterations, at least one, with their gains; and, where `errors` says how many standard
+        errors a gain must exceed, with these in nats."""
+        for _ in range(iterations - 1):
+            halves = self._halves(splits, measured=False)
+            splits = _reweighted(self.model, self._updated(splits, halves), halves, self.documents)
+        halves = self._halves(splits, measured=True)
+        refined = self._measured(self._updated(splits, halves), halves)
+        if errors is None:
+            return refined
+        rows, orders = len(self.tokens), self.backend.share(self._orders(splits))
+        logs = self.backend.share(split_logs(self.model, self.state.words, refined))
+        columns = ([self.form.alone] * rows, [self.form.divide] * rows, self.tokens, [orders] * rows, [logs] * rows)
+        seen = self.documents / self.scale
+        found = doubts(errors, self.backend, seen, self.documents, split_contributions, *columns)
+        return [replace(split, doubt=float(doubt)) for split, doubt in zip(refined, found, strict=True)]
 
+    def _orders(self, splits: list[Split]) -> tuple[object, ...]:
+        return tuple(self.form.order(self.model, self.state.words, split) for split in splits)
 
-def _local_step(
-    model: TopicModel,
-    state: OnlineState,
-    backend: Backend,
-    tokens: Sequence[Ref[object]],
-    splits: list[Split],
-    form: Restricted,
-    measured: bool,
-) -> Halves:
-    task = backend.share(_orders(model, state, splits, form))
-    columns = ([task] * len(tokens), [measured] * len(tokens))
-    found: Halves = backend.fetch([backend.total(form.divide, tokens, *columns)])[0]
-    return found
+    def _halves(self, splits: list[Split], measured: bool) -> Halves:
+        """The local step of the mini-batch, scaled to the corpus."""
+        rows, orders = len(self.tokens), self.backend.share(self._orders(splits))
+        total = self.backend.total(self.form.divide, self.tokens, [orders] * rows, [measured] * rows)
+        found: Halves = self.backend.fetch([total])[0]
+        return found.scaled(self.scale)
 
+    def _updated(self, splits: list[Split], halves: Halves) -> list[Split]:
+        """The splits with lambda of their halves as the form has it."""
+        pairs = zip(splits, halves.words, strict=True)
+        return [replace(split, words=self.form.update(self.state.words, split, seen)) for split, seen in pairs]
 
-def _updated(state: OnlineState, form: Restricted, splits: list[Split], halves: Halves) -> list[Split]:
-    """The splits with lambda of their halves as the form has it."""
-    return [
-        replace(split, words=form.update(state.words, split, seen))
-        for split, seen in zip(splits, halves.words, strict=True)
-    ]
-
-
-def _measured(model: TopicModel, state: OnlineState, splits: list[Split], halves: Halves) -> list[Split]:
-    """The splits with their gains."""
-    found = []
-    for split, seen, totals in zip(splits, halves.words, halves.totals, strict=True):
-        whole = state.words[:, [split.topic]]
-        before = word_values(model, whole, seen.sum(axis=1, keepdims=True))[0]
-        gain = word_values(model, split.words, seen).sum() - before + totals[0]
-        found.append(replace(split, gain=float(gain)))
-    return found
+    def _measured(self, splits: list[Split], halves: Halves) -> list[Split]:
+        """The splits with their gains."""
+        found = []
+        for split, seen, totals in zip(splits, halves.words, halves.totals, strict=True):
+            whole = self.state.words[:, [split.topic]]
+            before = word_values(self.model, whole, seen.sum(axis=1, keepdims=True))[0]
+            gain = word_values(self.model, split.words, seen).sum() - before + totals[0]
+            found.append(replace(split, gain=float(gain)))
+        return found
 
 
 def _reweighted(model: TopicModel, splits: list[Split], halves: Halves, documents: float) -> list[Split]:
