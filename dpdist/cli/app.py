@@ -103,7 +103,7 @@ def predict(
     """
     store = open_run(run)
     predictor, method = model_in(store), METHODS[store.method]
-    source = rows_for(store, data, ids)
+    source = rows_for(store, data, ids=ids)
     if (n_clusters, elbo_loss, min_cluster_size) != (None, None, None):
         tree = store.finding("tree")
         predictor = cut(rows_model(predictor, run), tree, n_clusters, elbo_loss, min_cluster_size)

@@ -7,7 +7,6 @@ from typing import TypeVar
 
 import numpy.typing as npt
 
-from dpdist.data import source_like
 from dpdist.estimators.fitted import chosen_backend, path_of
 from dpdist.estimators.mixture import Mixture
 from dpdist.estimators.sva import SVA
@@ -15,7 +14,7 @@ from dpdist.estimators.topic_model import HDPTopicModel
 from dpdist.execution import Backend
 from dpdist.runs.extending import prepare_extension
 from dpdist.runs.limits import Limits
-from dpdist.runs.opening import gone_on, open_run, run_at
+from dpdist.runs.opening import gone_on, open_run, rows_for, run_at
 from dpdist.runs.run import Run
 from dpdist.storage.checkpoint import FINDINGS, RunStore
 from dpdist.storage.importing import imported_class, made
@@ -58,8 +57,7 @@ def resume(
         be imported.
     """
     stored = run_at(path)
-    known = stored.problem().names if isinstance(stored, RunStore) else None
-    model, source = _estimator_of(stored), source_like(x, known, stored.settings, sample_weight)
+    model, source = _estimator_of(stored), rows_for(stored, x, sample_weight)
     run = gone_on(path, source, chosen_backend(backend), max_laps, max_time, holdout)
     model.set_params(**Limits(max_laps, max_time).given)
     return _at_its_end(model, run)
@@ -100,7 +98,7 @@ def extend(
         If there is no finished model at `path`, the rows do not fit it, or it was made from them already.
     """
     store = open_run(path)
-    source = source_like(x, store.problem().names, store.settings, sample_weight)
+    source = rows_for(store, x, sample_weight)
     run = prepare_extension(path, source, chosen_backend(backend), out, overwrite, {"data": path_of(x)}, again, give_up)
     assert run.store is not None, "an extension is kept"
     return _at_its_end(_estimator_of(run.store), run)

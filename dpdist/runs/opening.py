@@ -13,7 +13,8 @@ from typing import Any
 from dpdist.core.errors import CheckpointError, InputError
 from dpdist.core.lease import released_on_error
 from dpdist.core.places import place_of
-from dpdist.data import Source, chosen_source, source_like
+from dpdist.data import Source, source_like
+from dpdist.data.base import Weights
 from dpdist.data.columns import Names
 from dpdist.execution.base import Backend
 from dpdist.inference.hierarchy.growing import grow_tree
@@ -76,15 +77,12 @@ def after_stop(path: str) -> str:
 
 def source_of(run: RunStore | PreparationStore, moved: str | None = None) -> Source:
     """The data of a run from where they were, or `moved` to; raises :class:`InputError` if no path leads there."""
-    settings: Mapping[str, Any] = run.settings
-    if (path := moved or settings.get("data")) is None:
+    if (path := moved or run.settings.get("data")) is None:
         raise InputError(
             "the run was not given its data by one path; go on from Python with what it was given, or say where they "
             "are, as in dpdist resume RUN --data PATH"
         )
     try:
-        if isinstance(run, PreparationStore):
-            return chosen_source(path, settings)
         return rows_for(run, path)
     except InputError as error:
         if moved is not None:
@@ -93,14 +91,16 @@ def source_of(run: RunStore | PreparationStore, moved: str | None = None) -> Sou
         raise InputError(f"{str(error).rstrip('.')}. {way_on}") from error
 
 
-def rows_for(store: RunStore, path: str, ids: str | None = None) -> Source:
-    """Rows at a path as the model in a store takes them: by the names of its columns, or as they were chosen where they
-    have none, as a column of vectors has; and then without the column that tells what rows are called."""
-    names: Names | None = store.problem().names
-    settings: Mapping[str, Any] = store.settings
+def rows_for(
+    run: RunStore | PreparationStore, data: object, weights: Weights = None, *, ids: str | None = None
+) -> Source:
+    """Rows as a stored run or model takes them: by the names of its columns, or as they were chosen where they have
+    none, as a column of vectors has; and then without the column `ids`, which tells what rows are called."""
+    names: Names | None = run.problem().names if isinstance(run, RunStore) else None
+    settings: Mapping[str, Any] = run.settings
     if names is None and ids is not None and settings.get("columns") is None:
         settings = {**settings, "drop": [*(settings.get("drop") or ()), ids]}
-    return source_like(path, names, settings)
+    return source_like(data, names, settings, weights)
 
 
 def check_limits(command: str, label: object, max_laps: int | None, max_time: float | None) -> None:
