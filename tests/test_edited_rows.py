@@ -28,8 +28,9 @@ from dpdist.inference.data_summary import summarise_source
 from dpdist.inference.schedules import Batch, Memoized, Stochastic
 from dpdist.models.families import IsotropicGaussian, Multinomial
 from dpdist.runs.extending import prepare_extension
+from dpdist.runs.methods import METHODS
 from dpdist.runs.methods.topics import take_census
-from dpdist.runs.opening import method_of
+from dpdist.runs.opening import run_at
 from dpdist.storage.checkpoint import RunStore
 
 #: Rows of each of eight partitions, whatever the source.
@@ -123,14 +124,15 @@ def edited(rows: np.ndarray, row: int) -> np.ndarray:
 def test_any_edited_row_is_noticed_in_the_first_lap_after_a_resumption(run, kind, tmp_path) -> None:
     (begin, rows), make, path = RUNS[run], SOURCES[kind], tmp_path / "run.zarr"
     begin(make(tmp_path, rows), path).close()
+    limits = {"max_laps": 1} if METHODS[run_at(path).method].endless else {}
     for row in (7, 1650):
         source = make(tmp_path, edited(rows, row))
         part = next(part for part in source.partitions if part.start <= row < part.stop)
         there = rf"partition {part.index} \((rows|documents) {part.start} to {part.stop}\)"
         copy = shutil.copytree(path, tmp_path / f"{row}.zarr")
         with pytest.raises(CheckpointError, match=rf"the data changed since .*\.zarr: {there}.*start a new run\.$"):
-            dpdist.resume(copy, source, **({"max_laps": 1} if method_of(copy).endless else {}))
-    dpdist.resume(path, make(tmp_path, rows), **({"max_laps": 1} if method_of(path).endless else {}))
+            dpdist.resume(copy, source, **limits)
+    dpdist.resume(path, make(tmp_path, rows), **limits)
 
 
 @pytest.mark.parametrize("run", ["mixture", "pass"])

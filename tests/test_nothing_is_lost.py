@@ -184,7 +184,7 @@ def test_a_run_takes_the_place_of_runs_alone_and_nothing_else_takes_its(foreign:
     np.save(run.parent / "rows.npy", clusters(0))
     for replace in (
         lambda: convert(run.parent / "rows.npy", run, overwrite=True),
-        lambda: write_labels(opening.stored_model(run), as_source(clusters(0)), SerialBackend(), run, overwrite=True),
+        lambda: write_labels(dpdist.load(run)._predictor, as_source(clusters(0)), SerialBackend(), run, overwrite=True),
         lambda: write_corpus(run, [csr_array(np.eye(3, dtype=np.int32))], overwrite=True),
     ):
         with pytest.raises(FileExistsError, match="is a run or model of dpdist, which nothing else replaces"):

@@ -35,7 +35,7 @@ from dpdist.report.pictures import address, as_image
 from dpdist.report.reading import course_of, figures_of
 from dpdist.report.rows import rows_of
 from dpdist.report.watch import write_report
-from dpdist.runs.opening import grow_stored_tree, stored_model
+from dpdist.runs.opening import grow_stored_tree, model_in, open_run
 from dpdist.storage.checkpoint import RunStore
 from dpdist.storage.history import LapRow
 from tests.browser import Browser, browser
@@ -130,7 +130,7 @@ def assert_equals_store(told: Any, path: Path) -> None:
     assert all(same(each["gain"], row.gain) for each, row in gains)
     assert same(told["elbo"], fitted.elbo) and told["n_components"] == len(fitted.ids) and told["rows"] == fitted.rows
     assert same(told["per_unit"], history.laps[-1].per_unit) and same(told["holdout"], history.laps[-1].holdout_score)
-    weights, rest = stored_model(path).weights()
+    weights, rest = model_in(open_run(path)).weights()
     assert told["rest_weight"] == rest > 0
     weight_of = dict(zip(fitted.ids.tolist(), weights, strict=True))
     assert dict(zip(told["ids"], told["weights"], strict=True)) == weight_of
@@ -171,7 +171,7 @@ def test_every_panel_is_there(figures, kind, panels, charts) -> None:
 
 
 def test_what_a_mixture_shows_of_its_clusters(folder, figures) -> None:
-    found, predictor = figures["mixture"], stored_model(folder / "mixture")
+    found, predictor = figures["mixture"], model_in(open_run(folder / "mixture"))
     centres = predictor.described()["mean"][1]
     positions = {int(id): k for k, id in enumerate(predictor.ids)}
     assert isinstance(predictor, Predictor) and found.image_shape == SHAPE
@@ -190,7 +190,7 @@ def test_what_a_mixture_shows_of_its_clusters(folder, figures) -> None:
 
 def test_profiles_tell_how_far_columns_are_from_the_whole(folder) -> None:
     found, rows = figures_of(folder / "mixture", rows=900), pictures()
-    predictor = stored_model(folder / "mixture")
+    predictor = model_in(open_run(folder / "mixture"))
     centres = predictor.described()["mean"][1]
     standard = (centres - rows.mean(axis=0)) / rows.std(axis=0)
     for each in found.components:
@@ -223,7 +223,7 @@ def test_a_tree_is_shown_once_it_is_grown(folder, tmp_path) -> None:
 
 
 def test_what_topics_show(folder, figures) -> None:
-    found, predictor = figures["topics"], stored_model(folder / "topics")
+    found, predictor = figures["topics"], model_in(open_run(folder / "topics"))
     npmi = coherence(predictor.topics, documents())
     for each in found.components:
         k = int(np.flatnonzero(predictor.ids == each.id)[0])

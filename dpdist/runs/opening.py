@@ -26,17 +26,10 @@ from dpdist.runs.cadence import CHECKPOINT_SECONDS
 from dpdist.runs.events import LapEvent, event_of_lap
 from dpdist.runs.limits import MAX_LAPS, Limits
 from dpdist.runs.methods import METHODS, method_named
-from dpdist.runs.methods.base import AnyMethod
 from dpdist.runs.preparing import prepare_again
 from dpdist.runs.run import Run
 from dpdist.storage.checkpoint import RunStore
-from dpdist.storage.commits import read_attributes
 from dpdist.storage.preparing import PreparationStore
-
-
-def method_of(path: str | os.PathLike[str]) -> AnyMethod:
-    """The method of what is stored at `path`; :class:`CheckpointError` if nothing readable is there."""
-    return METHODS[read_attributes(path)["method"]]
 
 
 def open_run(path: str | os.PathLike[str]) -> RunStore:
@@ -202,21 +195,9 @@ def stored_laps(store: RunStore) -> list[LapEvent]:
     return [event_of_lap(method, row, history.accepted(row.lap)) for row in history.laps]
 
 
-def stored_model(path: str | os.PathLike[str]) -> Any:
-    """What the model at `path`, however it was made, says of rows or documents.
-
-    Raises
-    ------
-    CheckpointError
-        If there is none.
-    InputError
-        If no lap was finished yet.
-    """
-    return model_in(open_run(path))
-
-
 def model_in(store: RunStore) -> Any:
-    """The same of a run that is open; raises :class:`InputError` likewise."""
+    """What the model in a store, however it was made, says of rows or documents; raises :class:`InputError` if no lap
+    was finished yet."""
     fitted = store.model()
     return METHODS[store.method].predictor(store.problem(), fitted.total, fitted.ids)
 

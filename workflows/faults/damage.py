@@ -32,7 +32,8 @@ from dpdist.core.places import place_of
 from dpdist.data import ArraySource
 from dpdist.inference.schedules import Memoized, Stochastic
 from dpdist.models.families import IsotropicGaussian
-from dpdist.runs.opening import method_of
+from dpdist.runs.methods import METHODS
+from dpdist.runs.opening import run_at
 from dpdist.runs.run import Run
 from dpdist.storage.checkpoint import RunStore
 
@@ -165,7 +166,7 @@ def outcome(path: Path, data: Any) -> list[Any]:
     if place.names("requests"):
         said += [latest_request(place), recorded(place, 1, Job), recorded(place, 1, End), recorded(place, 1, Address)]
     before = stored(path)
-    limits = {"max_laps": LAPS} if method_of(path).endless else {}
+    limits = {"max_laps": LAPS} if METHODS[run_at(path).method].endless else {}
     dpdist.resume(path, data, **limits)
     return [plain(said), before, stored(path)]
 
