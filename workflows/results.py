@@ -65,6 +65,13 @@ def spread(values: Sequence[float], digits: int) -> str:
     return middle if least == most else f"{middle} ({least} to {most})"
 
 
+def purity(found: np.ndarray, labels: np.ndarray) -> float:
+    """Share of rows whose label is the commonest one of their cluster."""
+    table = np.zeros((found.max() + 1, labels.max() + 1), dtype=int)
+    np.add.at(table, (found, labels), 1)
+    return float(table.max(axis=1).sum() / len(labels))
+
+
 def write_table(columns: Sequence[str], rows: Sequence[Sequence[object]], out: Path, name: str = "table") -> None:
     """Print a table, and write it as CSV and as text."""
     with (out / f"{name}.csv").open("w", newline="") as file:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from common import digits, options, print_table
+from common import digits, leading_components, options, print_table
 from sklearn.datasets import load_digits
 
 from dpdist import DPMixture
@@ -46,33 +46,26 @@ class Trace(NamedTuple):
     components: list[int]
 
 
-def principal(rows: np.ndarray, columns: int) -> np.ndarray:
-    """Rows about their mean in their leading principal components."""
-    centred = rows - rows.mean(axis=0)
-    _, axes = np.linalg.eigh(centred.T @ centred)
-    return np.ascontiguousarray(centred @ axes[:, ::-1][:, :columns])
-
-
 def patches(path: Path, count: int) -> np.ndarray:
     """8x8 patches of pictures, each less its mean, in the 63 directions that leaves, (count, 63)."""
     pictures = np.load(path)["landscape"][:40]
     windows = np.lib.stride_tricks.sliding_window_view(pictures, (8, 8), axis=(1, 2))[:, ::5, ::5]
     rows = windows.reshape(-1, 64) / 255.0
     chosen = rows[np.random.default_rng(0).choice(len(rows), count, replace=False)]
-    return principal(chosen - chosen.mean(axis=1, keepdims=True), 63)
+    return leading_components(chosen - chosen.mean(axis=1, keepdims=True), 63)
 
 
 def cases(data: Path, small: bool) -> list[Case]:
     """The data sets that are there."""
     if small:
-        return [Case("small digits", principal(load_digits().data, 10), Gaussian(), 1.0)]
+        return [Case("small digits", leading_components(load_digits().data, 10), Gaussian(), 1.0)]
     found = []
     mnist = digits(data, 50)
     if mnist is not None:
         found.append(Case("MNIST, 50 components", mnist, Gaussian(), 90.0))
     sift = data / "sift_bsds" / "sift_bsds_train_200k.npz"
     if sift.exists():
-        rows = principal(np.load(sift)["sift"][:SIFT_ROWS].astype(np.float64), SIFT_COLUMNS)
+        rows = leading_components(np.load(sift)["sift"][:SIFT_ROWS].astype(np.float64), SIFT_COLUMNS)
         found.append(Case("SIFT, 40 components", rows, Gaussian(), 40.0))
     pictures = data / "bsds" / "train_gray_u8.npz"
     if pictures.exists():

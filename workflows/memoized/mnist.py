@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib import pyplot as plt
-from shared import Fields, Kept, follow, options, spread, write_table
+from shared import Fields, Kept, follow, options, purity, spread, write_table
 from sklearn.cluster import kmeans_plusplus
 from sklearn.datasets import load_digits
 from sklearn.metrics import adjusted_rand_score
@@ -136,18 +136,11 @@ def fit(digits: Digits, way: Way, seed: int, size: Size) -> Fields:
     found = fitted.predict(x)
     return {
         "after": after.elbo_ / len(digits.train),
-        "accuracy": accuracy(found, digits.labels),
+        "accuracy": purity(found, digits.labels),
         "rand": adjusted_rand_score(digits.labels, found),
         "held_out": float(fitted.score(digits.test)),
         **told,
     }
-
-
-def accuracy(found: np.ndarray, labels: np.ndarray) -> float:
-    """Share of rows whose label is the commonest one of their cluster."""
-    table = np.zeros((found.max() + 1, labels.max() + 1), dtype=int)
-    np.add.at(table, (found, labels), 1)
-    return float(table.max(axis=1).sum() / len(labels))
 
 
 def run_all(digits: Digits, size: Size, numbers: list[int], kinds: Sequence[str], kept: Kept) -> None:

@@ -12,9 +12,9 @@ from dpdist.inference.schedules import Memoized, Schedule, Stochastic
 from dpdist.inference.state import Info
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from results import Fields, Kept, options, spread, write_table
+from results import Fields, Kept, options, purity, spread, write_table
 
-__all__ = ["RATES", "Fields", "Kept", "fixed_schedules", "follow", "options", "spread", "write_table"]
+__all__ = ["RATES", "Fields", "Kept", "fixed_schedules", "follow", "options", "purity", "spread", "write_table"]
 
 #: Stochastic inference with the rates (tau + t)^-kappa.
 RATES = ((1.0, 0.6), (10.0, 0.5), (100.0, 0.5), (10.0, 0.9))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
+import sys
 import time
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib as mpl
 import numpy as np
 import zarr
 from matplotlib import pyplot as plt
@@ -33,9 +32,10 @@ from dpdist.runs.methods.mixture import MemoizedMixture
 from dpdist.runs.preparing import NOWHERE, prepare
 from dpdist.runs.specs import MixtureSpec
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from results import options, purity
+
 HERE = Path(__file__).resolve().parent
-#: The shared data folder where neither ``--data`` nor ``DPDIST_SHARED`` names one: beside the repository.
-SHARED = HERE.parents[2] / "shared" / "data"
 CHUNK = 1024
 #: What ``--small`` changes.
 SMALL_ROWS, SMALL_LAPS, SMALL_PCA, SMALL_COMPONENTS = 3000, 10, 20, 20
@@ -110,13 +110,6 @@ def spec_of(method: str, settings: dict[str, Any], seed: int) -> MixtureSpec:
     )
 
 
-def purity(found: np.ndarray, labels: np.ndarray) -> float:
-    """Share of rows whose label is the commonest one of their cluster."""
-    table = np.zeros((found.max() + 1, labels.max() + 1), dtype=int)
-    np.add.at(table, (found, labels), 1)
-    return float(table.max(axis=1).sum() / len(labels))
-
-
 def fit(method: str, seed: int, path: str, labels: np.ndarray, settings: dict[str, Any]) -> tuple[Run, np.ndarray]:
     """One fit of the digits at `path`; the run, and the cluster of each row."""
     model, spec, began = DPMixture(), spec_of(method, settings, seed), time.perf_counter()
@@ -184,13 +177,9 @@ def draw_gallery(images: np.ndarray, found: np.ndarray, path: Path, columns: int
     plt.close(figure)
 
 
-def options() -> argparse.Namespace:
+def parsed() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    shared = Path(os.environ.get("DPDIST_SHARED", SHARED))
-    parser.add_argument("--data", type=Path, default=shared, help="folder of the shared data sets")
-    parser.add_argument("--out", type=Path, default=Path("build") / "workflows" / "mnist", help="folder for results")
-    parser.add_argument("--small", action="store_true", help="a reduced size that runs in seconds and checks results")
+    parser = options(__doc__, "mnist")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS, help="which fits to make")
     return parser.parse_args()
 
@@ -205,8 +194,7 @@ def check(runs: list[Run]) -> None:
 
 def main() -> None:
     """Run the workflow."""
-    mpl.use("agg")
-    given = options()
+    given = parsed()
     given.out.mkdir(parents=True, exist_ok=True)
     digits, settings = read_digits(given.data, SMALL_ROWS if given.small else None), read_settings(given.small)
     path = store(digits, given.out / "digits.zarr")

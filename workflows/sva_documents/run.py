@@ -19,11 +19,9 @@ clusters.md with the topics and words of the clusters of SVA-PM, and means.png, 
 from __future__ import annotations
 
 import argparse
-import csv
 import json
-import os
+import sys
 import time
-import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,11 +32,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from scipy.special import logsumexp
 from scipy.stats import dirichlet
-from sklearn.exceptions import ConvergenceWarning
 from truncation_free import Model, Rows, truncation_free
 
-#: The shared data folder where neither ``--data`` nor ``DPDIST_SHARED`` names one: beside the repository.
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from results import options, spread, write_table
+
 CORPORA = ("kos", "nips", "drawn")
 #: What each sequential method adds to the defaults.
 SEQUENTIAL: dict[str, dict[str, Any]] = {
@@ -234,22 +232,6 @@ def table(task: Task, runs: Sequence[Run]) -> list[list[str]]:
     return lines
 
 
-def spread(values: Sequence[float], digits: int) -> str:
-    """The median of some values, with the smallest and the largest where they differ."""
-    middle, least, most = (f"{value:.{digits}f}" for value in (np.median(values), min(values), max(values)))
-    return middle if least == most else f"{middle} ({least} to {most})"
-
-
-def write_table(lines: Sequence[Sequence[str]], out: Path) -> None:
-    """Print a table, and write it as CSV and as text."""
-    with (out / "table.csv").open("w", newline="") as file:
-        csv.writer(file).writerows(lines)
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    text = ["  ".join(entry.rjust(width) for entry, width in zip(line, widths, strict=True)) for line in lines]
-    (out / "table.txt").write_text("\n".join(text) + "\n")
-    print(*text, sep="\n", flush=True)
-
-
 def draw_traces(tasks: Sequence[Task], runs: Sequence[Run], path: Path) -> None:
     """Held-out scores by seconds, a panel a corpus, a line a run; a pass ends in a dot."""
     figure = Figure(figsize=(4.6 * len(tasks), 4), layout="constrained")
@@ -306,24 +288,18 @@ def check(task: Task, runs: Sequence[Run]) -> None:
     assert max(sizes["SVA-PM"]) < min(sizes["SVA"]), "nothing was pruned or merged"
 
 
-def options() -> argparse.Namespace:
+def parsed() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    shared = Path(os.environ.get("DPDIST_SHARED", SHARED))
-    out = Path("build") / "workflows" / "sva_documents"
-    parser.add_argument("--data", type=Path, default=shared, help="folder of the shared data sets")
-    parser.add_argument("--out", type=Path, default=out, help="folder for results; what is there is not done again")
+    parser = options(__doc__, "sva_documents")
     parser.add_argument("--corpora", nargs="+", choices=CORPORA, help="default all, small the first")
     parser.add_argument("--seeds", type=int, default=3, help="orders in which rows are passed; default 3, small 1")
     parser.add_argument("--seconds", type=float, default=300.0, help="of the baseline at most; default 300, small 10")
-    parser.add_argument("--small", action="store_true", help="a reduced size that runs in seconds and checks results")
     return parser.parse_args()
 
 
 def main() -> None:
     """Run the workflow."""
-    warnings.simplefilter("ignore", ConvergenceWarning)
-    given = options()
+    given = parsed()
     (given.out / "results").mkdir(parents=True, exist_ok=True)
     names = given.corpora or (CORPORA[:1] if given.small else CORPORA)
     tasks = [Task(read(name, given.data, given.out, given.small)) for name in names]
@@ -334,7 +310,7 @@ def main() -> None:
         for task in tasks
     }
     heading = ["corpus", "method", "runs", "K", "K above 1 %", "held-out nats a row", "seconds"]
-    write_table([heading, *(line for task in tasks for line in table(task, runs[task]))], given.out)
+    write_table(heading, [line for task in tasks for line in table(task, runs[task])], given.out)
     draw_traces(tasks, [run for own in runs.values() for run in own], given.out / "heldout.png")
     first = next(run for run in runs[tasks[0]] if run.method == "SVA-PM")
     (given.out / "clusters.md").write_text("\n".join(describe(first, tasks[0].documents.topics)) + "\n")

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -37,6 +38,9 @@ from truncation_free import truncation_free
 
 from dpdist import SVA
 from dpdist.models.families import IsotropicGaussian
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from results import options, spread
 
 MODEL = Model()
 EVIDENCE = "SVA-PM by evidence"
@@ -196,11 +200,6 @@ def of_method(runs: Sequence[Run], method: str) -> list[Run]:
 
 def table(runs: Sequence[Run]) -> pd.DataFrame:
     """A line a method; ranges are over seeds."""
-
-    def spread(values: Sequence[float], digits: int) -> str:
-        middle, least, most = (f"{value:.{digits}f}" for value in (np.median(values), min(values), max(values)))
-        return middle if least == most else f"{middle} ({least} to {most})"
-
     lines = []
     for method in dict.fromkeys(run.method for run in runs):
         mine = of_method(runs, method)
@@ -235,13 +234,9 @@ def trace(runs: Sequence[Run], holdout: int) -> pd.DataFrame:
     )
 
 
-def options() -> argparse.Namespace:
+def parsed() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    out = Path("build") / "workflows" / "sva_synthetic"
-    parser.add_argument("--data", type=Path, help="folder of the shared data sets; none is read")
-    parser.add_argument("--out", type=Path, default=out, help="folder for results; what is there is not done again")
-    parser.add_argument("--small", action="store_true", help="a reduced size that runs in seconds and checks results")
+    parser = options(__doc__, "sva_synthetic")
     parser.add_argument("--seconds", type=float, help="of each baseline at most; default 600, small 60")
     parser.add_argument(
         "--spacing", type=float, default=FULL.spacing, help="of means, in standard deviations; default 5"
@@ -275,7 +270,7 @@ def check(runs: Sequence[Run], spacing: float) -> None:
 
 def main() -> None:
     """Run the workflow."""
-    given = options()
+    given = parsed()
     size = SMALL if given.small else FULL
     size = size._replace(most=given.seconds or size.most, spacing=given.spacing)
     given.out.mkdir(parents=True, exist_ok=True)
