@@ -38,7 +38,7 @@ from dpdist.inference.moves import pairs as pair_module
 from dpdist.inference.moves.pairs import screened_gains
 from dpdist.inference.schedules import Memoized
 from dpdist.runs.labelling import write_labels
-from tests.runs import ALL_MOVES, begun, clusters, digest, mixture
+from tests.runs import ALL_MOVES, begun, clusters, digest, mixture, stored_clusters
 from tests.test_pairs import Counting, overlapping
 
 
@@ -52,12 +52,7 @@ def dask_backend(request):
 
 @pytest.fixture(scope="module")
 def rows_path(tmp_path_factory) -> str:
-    """Rows on disk, in twelve partitions."""
-    path = tmp_path_factory.mktemp("rows") / "rows.zarr"
-    rows = clusters(0, rows=6000, columns=4, groups=6)
-    array = zarr.create_array(path, shape=rows.shape, dtype="float64", chunks=(512, 4))
-    array[...] = rows
-    return str(path)
+    return stored_clusters(tmp_path_factory.mktemp("rows"))
 
 
 def run(path: str, backend, laps: int = 6, lookahead: int = 0):

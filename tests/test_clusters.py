@@ -18,7 +18,6 @@ from typing import Any
 import dask
 import psutil
 import pytest
-import zarr
 
 from dpdist.cluster.certificates import ROLES, make_certificates
 from dpdist.cluster.kinds import CLUSTERS, parse_cluster, read_cluster
@@ -33,7 +32,7 @@ from dpdist.execution.settings import WORKER_SETTINGS, worker_environment
 from dpdist.inference.mixture.engine import steps
 from dpdist.inference.schedules import Memoized
 from tests.daemons.ssh import SSHDaemon, ssh_daemon
-from tests.runs import begun, clusters, digest, mixture
+from tests.runs import begun, digest, mixture, stored_clusters
 from tests.waiting import scheduler_address
 
 EXAMPLES = sorted((Path(__file__).resolve().parents[1] / "cluster_configs").glob("*.toml"))
@@ -458,12 +457,7 @@ def ssh_backend(sshd, certificates, tmp_path_factory) -> Iterator[DaskBackend]:
 
 @pytest.fixture(scope="module")
 def rows_path(tmp_path_factory) -> str:
-    """Rows on disk, in twelve partitions."""
-    path = tmp_path_factory.mktemp("rows") / "rows.zarr"
-    rows = clusters(0, rows=6000, columns=4, groups=6)
-    array = zarr.create_array(path, shape=rows.shape, dtype="float64", chunks=(512, 4))
-    array[...] = rows
-    return str(path)
+    return stored_clusters(tmp_path_factory.mktemp("rows"))
 
 
 def run(path: str, backend: Any, meanwhile=lambda step: None) -> str:

@@ -26,7 +26,7 @@ from dpdist.runs.limits import Limits
 from dpdist.runs.opening import resumed
 from dpdist.runs.run import Run
 from dpdist.storage.checkpoint import RunStore
-from tests.runs import clusters, digest, mixture, source_of
+from tests.runs import Elsewhere, clusters, digest, mixture, source_of
 
 LAPS = 3
 #: By name: a schedule, and when rows are looked at for candidates.
@@ -90,13 +90,6 @@ def test_they_go_to_files_once_they_are_large(tmp_path, monkeypatch) -> None:
         kinds.append({type(each) for each in step.state.batch_summaries})
     assert found == expected and {BatchSummary} in kinds and {KeptBatchSummary, BatchSummary} in kinds
     check_whole(tmp_path / "run.zarr")
-
-
-class Elsewhere(SerialBackend):
-    """Workers on a machine that has nothing at a path."""
-
-    def map(self, function, *columns):
-        return [[]] if function.__name__ == "_problems_at" else super().map(function, *columns)
 
 
 def test_where_workers_do_not_reach_the_run_they_stay_in_memory(tmp_path, in_files) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import importlib.util
 import json
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -39,6 +38,7 @@ from tests.daemons.kubernetes import (
     emulated_kubernetes,
     kubernetes_faults,
 )
+from tests.waiting import free_port
 
 CLUSTERS, JOBS, PODS = RESOURCES
 PLAIN = {"type": "kubernetes", "image": "dpdist:1", "certificates_secret": "certs"}
@@ -359,12 +359,6 @@ def test_an_api_that_refuses_or_is_not_there_is_a_sentence(
 
 
 # Launching
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 @pytest.fixture

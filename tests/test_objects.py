@@ -34,8 +34,9 @@ from dpdist.runs.labelling import write_labels
 from dpdist.runs.limits import Limits
 from dpdist.runs.opening import resumed
 from dpdist.storage.checkpoint import RunStore
-from tests.daemons.s3 import BUCKET, Line, environment, free_port, line_to, moto_server, settings_for
+from tests.daemons.s3 import BUCKET, Line, environment, line_to, moto_server, settings_for
 from tests.runs import another_process, clusters, digest, mixture
+from tests.waiting import free_port
 
 SECRET = "testing12345"
 

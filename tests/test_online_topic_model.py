@@ -35,18 +35,10 @@ from dpdist.runs.opening import open_run, resumed
 from dpdist.runs.run import Run
 from tests.cases import online_bits
 from tests.test_cli import started
+from tests.test_topic_model import WORDS, blocks
 from tests.waiting import wait_until
 
-WORDS = 12
 STILL = OnlinePlan(split=False, merge=False, delete=False)
-
-
-def blocks(documents: int = 600, seed: int = 0) -> sparse.csr_array:
-    """Documents of three topics of four words each; the sixth is empty."""
-    topics, rng = np.kron(np.eye(3), np.full(4, 0.25)), np.random.default_rng(seed)
-    x = np.array([rng.multinomial(40, rng.dirichlet(np.full(3, 0.5)) @ topics) for _ in range(documents)])
-    x[5:6] = 0
-    return sparse.csr_array(x)
 
 
 def model_of(**parameters) -> dpdist.HDPTopicModel:

@@ -50,6 +50,7 @@ from dpdist.storage.checkpoint import Asked, RunStore
 from dpdist.storage.history import History
 from dpdist.storage.memo import Memo
 from tests.conftest import shared_path
+from tests.runs import Elsewhere
 
 NO_PAIRS = np.zeros((0, 2), dtype=np.int64)
 ALLOCATION = HierarchicalDirichletProcess(2.0, 0.7)
@@ -624,13 +625,6 @@ def test_files_of_laps_gone_by_are_superseded_once(tmp_path) -> None:
             break
     assert [name[:14] for name in memo.superseded()] == ["objects/000001"]
     assert memo.superseded() == []
-
-
-class Elsewhere(SerialBackend):
-    """Workers on a machine that has nothing at a path."""
-
-    def map(self, function, *columns):
-        return [[]] if function.__name__ == "_problems_at" else super().map(function, *columns)
 
 
 def test_where_workers_do_not_reach_the_run_its_documents_go_with_its_summaries(tmp_path) -> None:

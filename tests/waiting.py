@@ -38,6 +38,13 @@ def wait_until(
         time.sleep(pause)
 
 
+def free_port() -> int:
+    """A port of the loopback interface on which nothing listens."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
 def answers(port: int) -> bool:
     """Whether something listens on a port of the loopback interface."""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):

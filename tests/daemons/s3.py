@@ -17,19 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import answers, wait_until
+from tests.waiting import answers, free_port, wait_until
 
 #: The bucket that every server holds from the start.
 BUCKET = "dpdist"
 _KEY, _SECRET = "testing", "testing12345"
 _CEPH = ("ceph", "ceph-authtool", "ceph-mon", "ceph-osd", "monmaptool", "radosgw", "radosgw-admin")
-
-
-def free_port() -> int:
-    """A port of the loopback interface on which nothing listens."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def settings_for(port: int) -> dict[str, str]:

@@ -6,7 +6,6 @@ import contextlib
 import getpass
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.waiting import answers, wait_until
+from tests.waiting import answers, free_port, wait_until
 
 _SETTINGS = """\
 Port {port}
@@ -61,7 +60,7 @@ class SSHDaemon:
 def ssh_daemon(folder: Path) -> Iterator[SSHDaemon]:
     """An sshd with keys of its own in `folder`; it is gone in the end, with all that it started."""
     program = _program("sshd")
-    port = _free_port()
+    port = free_port()
     public = _make_keys(folder, port)
     (folder / "authorized_keys").write_text(public)
     (folder / "sshd_config").write_text(_SETTINGS.format(port=port, folder=folder))
@@ -84,12 +83,6 @@ def _program(name: str) -> str:
             pytest.fail(reason)
         pytest.skip(reason)
     return found
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def _make_keys(folder: Path, port: int) -> str:
