@@ -59,8 +59,8 @@ def report(
 ) -> None:
     """Write what a run or a model is as one HTML file that needs no network: its course, moves, clusters, map, time.
 
-    Nearest rows, profiles and the coherence of topics are of rows read from the data; where these are not at hand, rows
-    drawn from the model stand in. A run that goes on is shown as its last checkpoint has it.
+    Nearest rows, profiles and the coherence of topics are of rows read from the data, or of rows drawn from the model
+    where the data are not there. A run in progress is shown as of its last checkpoint.
     """
     from dpdist.report.watch import write_report
 
@@ -94,12 +94,12 @@ def predict(
 ) -> None:
     """Label rows with their most probable components, or documents with the proportions of their topics.
 
-    A label counts components from 0; in a table component_id, in Zarr id[label], is the id that show and the report
-    name one by. Densities are those of the raw columns, whatever transform was fitted. Clusters of a cut are counted in
-    the order of their first component, and have the id of their heaviest. Outliers are what a background takes, where
-    the model has one and no rate is given, else rows where clusters have less density than almost all that they draw:
-    so low that one outlier in twenty is of a cluster. Components of scattered rows are no clusters then. What was
-    killed goes on where it was.
+    Labels count components from 0; component_id in a table, or id[label] in Zarr, is the id by which show and the
+    report name a component. Densities are those of the raw columns, whatever transform was fitted. Clusters of a cut
+    are counted in the order of their first component, and have the id of their heaviest. Outliers are rows that the
+    background takes, where the model has one and no rate is given; otherwise rows whose density under the clusters is
+    so low that only one outlier in twenty is expected to be of a cluster. Components of scattered rows do not count as
+    clusters then. A command that was killed continues where it was.
     """
     store = open_run(run)
     predictor, method = model_in(store), METHODS[store.method]

@@ -52,9 +52,9 @@ class Clustering(DensityMixin, Estimator[Asks]):
         Parameters
         ----------
         x : rows
-        outliers : whether rows of no cluster are -1: those that the background takes, where the model has one, else
-            those below :meth:`outlier_threshold`; a number is a rate for that. Nor is a component of scattered rows
-            anybody's label then
+        outliers : whether to label rows of no cluster -1: those that the background takes, where the model has one,
+            otherwise those below :meth:`outlier_threshold`, for which a number gives the rate. No row is then labelled
+            with a component of scattered rows
         """
         outliers = bool(outliers) if FLAG.holds(outliers) else outliers  # NumPy's flags are flags too
         if outliers is False:
@@ -78,9 +78,9 @@ class Clustering(DensityMixin, Estimator[Asks]):
 
         Parameters
         ----------
-        rate : share of the rows drawn from the clusters that lie below; default: as many as leave one in twenty
-            outliers a row of a cluster, by the share of rows that components of scattered rows hold, of which one row
-            is presumed where there are none
+        rate : share of rows drawn from the clusters that lie below it; default: the rate at which one in twenty rows
+            called outliers is expected to be of a cluster, where as many rows are outliers as components of scattered
+            rows hold, or one if there are none
         """
         return self._threshold(checked_rate(rate)).value
 
@@ -91,7 +91,7 @@ class Clustering(DensityMixin, Estimator[Asks]):
         Raises
         ------
         AttributeError
-            If the densities of the family's rows are not to be compared, as those of counts given their totals.
+            If densities under the family cannot be compared across rows, such as those of counts given their totals.
         """
         try:
             threshold = self._threshold(None)
@@ -167,16 +167,16 @@ class Clustering(DensityMixin, Estimator[Asks]):
         Parameters
         ----------
         n_clusters : how many; needs :meth:`tree`
-        elbo_loss : or the nats of ELBO, below the tree's best level, to give up for the fewest clusters that cost no
-            more; needs :meth:`tree`
+        elbo_loss : or how many nats of ELBO, below the tree's best level, the cut may lose; it has the fewest clusters
+            that lose no more; needs :meth:`tree`
         min_cluster_size : expected rows, in the data of the fit, below which a cluster joins its likeliest neighbour
 
         Returns
         -------
-        model : predicts, describes and samples clusters that are those of this model taken together; ``groups_`` (K,)
-            is the position of each, so that ``groups_[labels]`` are coarser labels for rows already predicted. A row's
-            own prediction adds up probabilities, and may be another. ``elbo_`` is that of the tree's level, NaN where
-            small clusters joined others
+        model : its clusters are groups of this model's. ``groups_`` (K,) is the group of each cluster, so that
+            ``groups_[labels]`` coarsens labels that were predicted before; predicting rows with the cut adds up
+            probabilities within a group first, and may give another label. ``elbo_`` is that of the tree's level, NaN
+            where small clusters joined others
         """
         check_is_fitted(self)
         fewer = cut(self._predictor, getattr(self, "tree_", None), n_clusters, elbo_loss, min_cluster_size)

@@ -35,7 +35,7 @@ def resume(
     holdout: object = None,
     backend: Backend | None = None,
 ) -> Mixture | SVA | HDPTopicModel:
-    """Go on with the run or the pass in a checkpoint, to the bits it would have had undisturbed.
+    """Continue the run or pass in a checkpoint; the result is, to the bit, that of an undisturbed run.
 
     Parameters
     ----------
@@ -82,10 +82,10 @@ def extend(
     x, sample_weight : the new rows
     out : folder for the result; default: the model itself gets a new generation, which needs a sequential model
     overwrite : whether to replace what is at `out`
-    again : whether to take rows that the model was made from already, which then count twice. They are told by a digest
-        of all rows in their partitions; a model written by ``save`` knows none
-    give_up : whether an extension of `path` that has not finished is given up: the model is what it was before, and
-        goes on from there
+    again : whether to take rows that the model was made from already, which then count twice. They are recognised by
+        digests of their partitions, which a model written by ``save`` does not have
+    give_up : whether to abandon an unfinished extension of `path`: the model goes back to what it was before, and is
+        extended from there
     backend : where to run; default: the active Dask client, else this process
 
     Returns

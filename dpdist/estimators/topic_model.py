@@ -30,16 +30,16 @@ from dpdist.storage.history import History
 class HDPTopicModel(TopicEstimator):
     """Hierarchical Dirichlet process topic model, whose number of topics is learned, by memoized or online inference.
 
-    Documents share topics, each in proportions of its own. New topics are looked for in documents that are not
-    explained, topics that are the same are merged and those that are not needed deleted, each only if the bound on
-    the evidence of the whole corpus rises. Online inference (oHDP-SM) splits and merges topics on the bound of each
+    Documents share topics, each in proportions of its own. New topics are looked for in documents that are
+    poorly explained, redundant topics are merged and superfluous ones deleted, each only if the bound on the evidence
+    of the whole corpus rises. Online inference (oHDP-SM) splits and merges topics on the bound of each
     mini-batch; it passes over corpora too large to be visited often, or takes documents as they come (`partial_fit`).
 
     Weights, schedule and moves are three choices. Posterior weights under Memoized or Batch, with births, merges and
     deletes, are memoized inference of Hughes, Kim & Sudderth; ``Memoized(batches=1)`` is batch variational Bayes. A
     point estimate under Stochastic with splits and merges is oHDP-SM of Bryant & Sudderth, to which deletes are added;
     with none, ``OnlinePlan(split=False, merge=False, delete=False)``, their oHDP; under Batch it is their bHDP, whose
-    updates never lower the bound. No other combinations are there.
+    updates never lower the bound. Other combinations are refused.
 
     Attributes
     ----------

@@ -300,8 +300,8 @@ def _require_told(scores: np.ndarray, places: np.ndarray) -> np.ndarray:
     lost = ~np.isfinite(scores if scores.ndim == 1 else scores.max(axis=1))
     if lost.any():
         raise PrecisionError(
-            f"the log probabilities of row {places[lost.argmax()]} are not finite: it lies too far out for any "
-            "number to tell. Leave it out, or mend it."
+            f"the log probabilities of row {places[lost.argmax()]} are not finite: it lies too far out for "
+            "float64. Leave it out, or mend it."
         )
     return scores
 

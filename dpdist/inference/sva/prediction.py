@@ -87,7 +87,7 @@ class SVAPredictor(Predictor):
     def mixture(self) -> tuple[Model, Summary]:
         if self.family is None:
             raise InputError(
-                f"merges of clusters need a family with a conjugate prior, of which sums of statistics tell all; "
+                f"merges of clusters need a family with a conjugate prior, which sums of statistics determine; "
                 f"got a pass with {type(self.learner).__name__}."
             )
         model = Model(self.family, DirichletProcess(self.concentration))

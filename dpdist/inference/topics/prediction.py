@@ -112,9 +112,7 @@ class DocumentPredictor:
     def outputs(self, top: int, density: bool) -> Outputs:
         """What :meth:`predictions` gives: proportions, the largest topic, and on request the `top` largest."""
         if density:
-            raise InputError(
-                "a topic model tells no density; leave out density=True; score documents with: dpdist score"
-            )
+            raise InputError("a topic model has no density; leave out density=True; score documents with: dpdist score")
         return label_outputs(top, len(self.ids)) | {"proportion": ((len(self.ids),), "float64")}
 
     def predictions(self, partition: Partition, top: int, density: bool) -> dict[str, np.ndarray]:

@@ -84,7 +84,7 @@ class Method(ABC, Generic[Spec, Problem, Total, Predictor]):
     def following(self, holdout: Source) -> Self:
         """The method that follows the score of held-out rows; raises :class:`InputError` where none does."""
         raise InputError(
-            "no score of held-out documents is followed; leave out holdout, and score the model with dpdist score."
+            "held-out documents are not scored during a fit; leave out holdout, and use dpdist score afterwards."
         )
 
     def outcome(self, fitted: Fitted[Total]) -> str:

@@ -172,7 +172,7 @@ class MixtureSpec(FitSpec):
             self.concentration.max_components,
         ):
             raise InputError(
-                "max_components should be told to the allocation that is given as concentration; "
+                "max_components should be set on the allocation that is given as concentration; "
                 f"got {shown(self.max_components)} beside it."
             )
 
