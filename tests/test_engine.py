@@ -84,11 +84,8 @@ def _replacement(tried, j: int, resp: np.ndarray, features: np.ndarray, floor: f
 
 def explicit_elbo(problem: Problem, source, columns: np.ndarray, weights: np.ndarray) -> float:
     """ELBO of explicit responsibilities, components by descending count."""
-    rows = problem.preparation.apply(source.values)
     resp = columns[:, np.argsort(-(weights @ columns), kind="stable")]
-    family = problem.model.family
-    stats = (weights[:, None] * resp).T @ family.features(rows)
-    return problem.model.elbo(Summary(stats, entropy(resp, weights), float(weights @ family.log_base_measure(rows))))
+    return explicit_elbo_unsorted(problem, source, resp, weights)
 
 
 @pytest.mark.parametrize(
@@ -106,11 +103,8 @@ def test_elbo_of_every_lap_equals_that_of_its_explicit_responsibilities(name, lo
         resp, replaced = explicit_resp(problem, source, backend)
         before = explicit_elbo_unsorted(problem, source, resp, weights)
         assert info.elbo_before_moves == pytest.approx(before, rel=1e-9)
-        accepted = _accepted(state, info)
-        accepted_at_all += len(accepted)
-        removed = {k for m, j in accepted for k in state.proposals[m].removed(j)}
-        kept = resp[:, [k for k in range(resp.shape[1]) if k not in removed]]
-        after = np.concatenate([kept] + [replaced[key] for key in accepted], axis=1)
+        after, accepted = moved_resp(state, info, resp, replaced)
+        accepted_at_all += accepted
         assert info.elbo == pytest.approx(explicit_elbo(problem, source, after, weights), rel=1e-9)
         state = following
     assert accepted_at_all > 0
@@ -121,6 +115,14 @@ def explicit_elbo_unsorted(problem: Problem, source, resp: np.ndarray, weights: 
     family = problem.model.family
     stats = (weights[:, None] * resp).T @ family.features(rows)
     return problem.model.elbo(Summary(stats, entropy(resp, weights), float(weights @ family.log_base_measure(rows))))
+
+
+def moved_resp(state: State, info: Info, resp: np.ndarray, replaced) -> tuple[np.ndarray, int]:
+    """Responsibilities after the moves of a lap that were accepted, and how many these are."""
+    accepted = _accepted(state, info)
+    removed = {k for m, j in accepted for k in state.proposals[m].removed(j)}
+    kept = resp[:, [k for k in range(resp.shape[1]) if k not in removed]]
+    return np.concatenate([kept] + [replaced[key] for key in accepted], axis=1), len(accepted)
 
 
 def _accepted(state: State, info: Info) -> list[tuple[int, int]]:
@@ -325,11 +327,8 @@ def test_the_chances_of_a_lap_are_those_of_the_rows_of_its_components() -> None:
     backend, accepted_at_all = RecordingBackend(), 0
     for _, (following, info) in zip(range(7), laps(problem, source, state, backend), strict=False):
         resp, replaced = explicit_resp(problem, source, backend)
-        accepted = _accepted(state, info)
-        accepted_at_all += len(accepted)
-        removed = {k for m, j in accepted for k in state.proposals[m].removed(j)}
-        kept = resp[:, [k for k in range(resp.shape[1]) if k not in removed]]
-        after = np.concatenate([kept] + [replaced[key] for key in accepted], axis=1)
+        after, accepted = moved_resp(state, info, resp, replaced)
+        accepted_at_all += accepted
         there = after[:, np.argsort(-(weights @ after), kind="stable")].sum(axis=0)
         expected = np.minimum(1.0, 1.2 * 25 / np.maximum(there, 1.0))
         drawn = following.sampling_probabilities > 0
