@@ -155,14 +155,15 @@ class Backend(ABC):
 
 def add_pairwise(values: Sequence[Value]) -> Value:
     """Add neighbours, then neighbours of those, and so on."""
-    return join_pairwise(values, _added)
+    return join_pairwise(values, added)
 
 
 def add_results(function: Callable[..., Value], *columns: Sequence[object]) -> Value:
     """The sum of `function` over rows as :func:`add_pairwise` adds, holding few results at a time."""
-    return join_pairwise((function(*row) for row in zip(*columns, strict=True)), _added)
+    return join_pairwise((function(*row) for row in zip(*columns, strict=True)), added)
 
 
-def _added(first: Any, second: Any) -> Any:
+def added(first: Any, second: Any) -> Any:
+    """The sum of two values, timed as such."""
     with phase(Phase.SUMS):
         return first + second

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
 from dpdist.core.trees import Joined
-from dpdist.execution.base import FAN_IN, Backend, Counts, Ref, Value, add_pairwise
+from dpdist.execution.base import FAN_IN, Backend, Counts, Ref, Value, added
 from dpdist.inference.data_summary import DataSummary
 from dpdist.runs.methods.topics import Census
 from dpdist.storage.importing import is_part
@@ -62,7 +62,7 @@ class KeptPasses(Backend):
         with self._named(name) as key:
             count = len(columns[0])
             kept: Branches = self._store.read(key) if self._store.has(key) else Branches(block_of(count), 0, (), ())
-            joined: Joined[Value] = Joined(_added, zip(kept.sizes, kept.values, strict=True))
+            joined: Joined[Value] = Joined(added, zip(kept.sizes, kept.values, strict=True))
             for done, part in self._blocks(kept.partitions, count, kept.step, function, columns):
                 joined.add(part)
                 self._note(f"{name}, {done} of {count} partitions")
@@ -161,7 +161,3 @@ def digests_kept(store: PreparationStore) -> dict[int, str]:
             assert isinstance(value, DataSummary | Census), "the first pass is over all of the data"
             found |= value.digests
     return found
-
-
-def _added(first: Value, second: Value) -> Value:
-    return add_pairwise([first, second])
