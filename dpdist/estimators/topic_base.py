@@ -16,9 +16,8 @@ from dpdist.data import Source, as_source
 from dpdist.estimators.fitted import Estimator, default_backend
 from dpdist.inference.prediction import ask_each
 from dpdist.inference.topics.evaluation import Score, coherence, top_words
-from dpdist.inference.topics.prediction import DocumentPredictor, checked_documents, complete_documents
+from dpdist.inference.topics.prediction import DocumentPredictor, all_documents, complete_documents
 from dpdist.inference.topics.problem import AnyTopicProblem
-from dpdist.models.families.base import stack_rows
 from dpdist.runs.specs import TopicSpec
 
 
@@ -180,7 +179,7 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimato
 
     def _loaded(self, x: object) -> sparse.csr_array:
         """The same, in memory."""
-        return counts_of(self._fitting(x))
+        return all_documents(self._fitting(x))
 
 
 def _are_words(words: object) -> bool:
@@ -191,16 +190,3 @@ def _are_words(words: object) -> bool:
 
 #: What a vocabulary has to be.
 _WORDS = Wanted("a sequence of words, one a column", _are_words, list)
-
-
-def counts_of(source: Source) -> sparse.csr_array:
-    """All documents as counts, or weights of words, (N, W), in memory.
-
-    Raises
-    ------
-    InputError
-        If an entry is negative or not finite, or the documents themselves have weights.
-    """
-    if source.weights is not None:
-        raise InputError("documents of a topic model have no weights; repeat a document that should count twice.")
-    return sparse.csr_array(stack_rows([checked_documents(each) for each in source.partitions]))

@@ -13,12 +13,13 @@ from dpdist.core.settings import documented_by
 from dpdist.data import as_source
 from dpdist.estimators.fitted import RandomState
 from dpdist.estimators.manner import Manner
-from dpdist.estimators.topic_base import TopicEstimator, counts_of
+from dpdist.estimators.topic_base import TopicEstimator
 from dpdist.execution import Backend
 from dpdist.inference.schedules import Schedule
 from dpdist.inference.topics.documents import Effort
 from dpdist.inference.topics.hyperparameters import LEARNABLE
 from dpdist.inference.topics.online import OnlineState
+from dpdist.inference.topics.prediction import all_documents
 from dpdist.inference.topics.problem import GlobalWeights, OnlinePlan, PointProblem, TopicPlan
 from dpdist.runs.methods.topics import as_online, begin_partial, check_corpus, continue_online
 from dpdist.runs.specs import TopicSpec
@@ -166,7 +167,7 @@ class HDPTopicModel(TopicEstimator):
         """
         begun = self.__sklearn_is_fitted__()
         source = self._fitting(x) if begun else as_source(x)
-        batch = counts_of(source)
+        batch = all_documents(source)
         seen = batch.shape[0] + (self._fitted.rows if begun else 0.0)
         corpus = seen if documents is None else documents
         check_corpus(corpus, batch.shape[0])

@@ -23,7 +23,7 @@ from dpdist.data.base import Partition, Source
 from dpdist.data.columns import Names, check_same_words
 from dpdist.data.documents import are_whole, check_block, check_weights
 from dpdist.execution.base import Backend
-from dpdist.inference.prediction import Outputs, label_outputs, labels_of
+from dpdist.inference.prediction import Outputs, ask_each, label_outputs, labels_of
 from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, local_step
 from dpdist.inference.topics.evaluation import Score, completion_score
 from dpdist.inference.topics.hyperparameters import learned, with_values
@@ -32,7 +32,7 @@ from dpdist.inference.topics.online import OnlineState
 from dpdist.inference.topics.problem import OnlinePlan, TopicPlan, TopicProblem
 from dpdist.inference.topics.summary import TOKENS, TopicSummary
 from dpdist.inference.transform import Description
-from dpdist.models.families.base import Rows
+from dpdist.models.families.base import Rows, stack_rows
 
 #: Types of counts that matrices of documents may have.
 COUNTED = [np.dtype(kind) for kind in "?bBhHiIlLqQfd"]
@@ -174,17 +174,23 @@ def complete_documents(
         If `share` is not between 0 and 1, no token is held out, or the documents are no counts.
     """
     share = number(above=0, below=1).take("share", share)
-    partitions = source.partitions
-    columns = ([value] * len(partitions) for value in (backend.share(predictor), share, seed))
-    parts: list[Score] = backend.fetch(backend.map(_complete, backend.share_each(partitions), *columns))
+    parts: list[Score] = ask_each(backend, source.partitions, predictor, "completion", share, seed)
     tokens = sum(part.tokens for part in parts)
     if not tokens:
         raise InputError("no token is held out; give documents with more words, or a smaller share.")
     return Score(sum(part.per_token * part.tokens for part in parts) / tokens, tokens)
 
 
-def _complete(partition: Partition, predictor: DocumentPredictor, share: float, seed: int) -> Score:
-    return predictor.completion(partition, share, seed)
+def require_unweighted(source: Source) -> None:
+    """Raise :class:`InputError` if documents have weights of their own."""
+    if source.weights is not None:
+        raise InputError("documents of a topic model have no weights; repeat a document that should count twice.")
+
+
+def all_documents(source: Source) -> sparse.csr_array:
+    """All documents in memory, as :func:`counts_of` gives them; raises as that does, and if they have weights."""
+    require_unweighted(source)
+    return sparse.csr_array(stack_rows([checked_documents(each) for each in source.partitions]))
 
 
 def checked_documents(partition: Partition) -> sparse.csr_array:

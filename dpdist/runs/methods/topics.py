@@ -32,7 +32,7 @@ from dpdist.inference.topics.evaluation import top_words
 from dpdist.inference.topics.first import first_topics
 from dpdist.inference.topics.online import OnlineState, first_online_state
 from dpdist.inference.topics.online_engine import lap_info, partial_step, point_state, point_steps
-from dpdist.inference.topics.prediction import DocumentPredictor, counts_of, predictor_of_topics
+from dpdist.inference.topics.prediction import DocumentPredictor, counts_of, predictor_of_topics, require_unweighted
 from dpdist.inference.topics.problem import AnyTopicProblem, PointProblem, PosteriorProblem
 from dpdist.inference.topics.summary import DOCUMENTS, TOKENS, TopicSummary
 from dpdist.runs.limits import Limits
@@ -178,8 +178,7 @@ def take_census(source: Source, backend: Backend, seed: int) -> Census:
     InputError
         If the documents have weights, hold what is no amount of a word, or none of them has words.
     """
-    if source.weights is not None:
-        raise InputError("documents of a topic model have no weights; repeat a document that should count twice.")
+    require_unweighted(source)
     partitions = source.partitions
     columns = backend.share_each(partitions), [seed] * len(partitions)
     census = backend.gathered("census of documents", _count_partition, *columns)
