@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pandas as pd
 import zarr
 
 from dpdist.core.errors import InputError, OutputExistsError
@@ -18,6 +17,7 @@ from dpdist.core.outputs import check_parent, require_path
 from dpdist.data.files import ending_of
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow
 
 #: Endings of tables of labels.
@@ -174,6 +174,8 @@ def _blocks(ids: RowIds, rows: int) -> Iterator[tuple[slice, list[object]]]:
 
 def _frames(labels: Path, ids: RowIds, others: Sequence[str]) -> Iterator[pd.DataFrame]:
     """Blocks of rows: their ids, label, and what `others` tell of them."""
+    import pandas as pd
+
     group = zarr.open_group(labels, mode="r")
     rows, stable = group["label"].shape[0], np.asarray(group["id"][:])
     for part, own in _blocks(ids, rows):

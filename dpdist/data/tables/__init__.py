@@ -22,13 +22,25 @@ from dpdist.data.soundness import require_shape
 from dpdist.data.tables.arrays import open_hdf5, open_npy, open_vectors
 from dpdist.data.tables.base import Choice, Table
 from dpdist.data.tables.parquet import open_parquet, parquet_cells
-from dpdist.data.tables.text import open_text, text_cells
 
 __all__ = ["READERS", "Choice", "Table", "cells_of", "check_file", "files_of", "join_tables", "open_file", "open_table"]
 
+
+def _open_text(path: Path, choice: Choice) -> Table:
+    from dpdist.data.tables.text import open_text  # imported with pandas, which takes long
+
+    return open_text(path, choice)
+
+
+def _text_cells(path: Path, name: str, size: int) -> Iterator[list[object]]:
+    from dpdist.data.tables.text import text_cells
+
+    return text_cells(path, name, size)
+
+
 #: What opens a file, by its ending; see :class:`Table`.
 READERS: dict[str, Callable[[Path, Choice], Table]] = {
-    **dict.fromkeys(TEXT, open_text),
+    **dict.fromkeys(TEXT, _open_text),
     ".npy": open_npy,
     ".parquet": open_parquet,
     ".h5": open_hdf5,
@@ -89,7 +101,7 @@ def cells_of(source: str, name: str, size: int) -> Iterator[list[object]]:
     InputError
         If the files have no columns of their own names, or not this one.
     """
-    cells = {**dict.fromkeys(TEXT, text_cells), ".parquet": parquet_cells}
+    cells = {**dict.fromkeys(TEXT, _text_cells), ".parquet": parquet_cells}
     for file in files_of(source, Choice([name])):
         if ending_of(file) not in cells:
             raise InputError(f"{file} has no column '{name}': only text and Parquet have columns with names.")
