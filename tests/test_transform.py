@@ -246,6 +246,25 @@ def test_the_volume_is_that_of_a_box_of_prepared_rows(plan, seed) -> None:
     assert plan.scale or preparation.transform.log_volume == 0.0
 
 
+@pytest.mark.parametrize("keep", [5, 3])
+def test_the_volume_keeps_its_digits_where_columns_differ_widely_in_scale(keep) -> None:
+    matrix = np.linalg.qr(np.random.default_rng(0).normal(size=(5, 5)))[0]
+    scale = 10.0 ** np.array([-9, 7, 0, 9, -7])
+    # Of all squared minors of the axes, which add up to the squared volume, those of the longest rows are nearly all.
+    longest = np.argsort(scale)[:keep]
+    volume = -np.linalg.slogdet(matrix[longest, :keep]).logabsdet + np.log(scale[longest]).sum()
+    assert Transform(None, scale, matrix[:, :keep]).log_volume == pytest.approx(volume, abs=1e-9)
+
+
+def test_scores_are_those_of_raw_columns_where_scaled_ones_of_other_units_are_turned() -> None:
+    rows, units = np.random.default_rng(0).normal(size=(40, 3)), np.array([1e-9, 1.0, 1e9])
+    scores = [
+        DPMixture(max_laps=1, row_transform=TransformPlan(scale=True, pca=3)).fit(each).score(each)
+        for each in (rows, rows * units)
+    ]
+    assert scores[0] == pytest.approx(scores[1] + np.log(units).sum(), abs=1e-9)
+
+
 def test_variables_of_other_names_are_told_as_they_are() -> None:
     preparation = prepared_by(TransformPlan(scale=True, center=True), scaled_rows(0), np.ones(5))
     given_ = {name: (("component", "column"), np.ones((2, 5))) for name in ("rate", "mean", "flavour")}

@@ -22,6 +22,7 @@ from typing import Annotated
 
 import numpy as np
 from scipy import sparse
+from scipy.linalg import qr
 
 from dpdist.core.checks import COUNT, FLAG
 from dpdist.core.errors import InputError
@@ -96,8 +97,10 @@ class Transform:
             return 0.0
         if self.matrix is None:
             return float(np.log(self.scale).sum())
-        axes = self.matrix.T / self.scale
-        return float(-0.5 * np.linalg.slogdet(axes @ axes.T).logabsdet)
+        # Long rows first, and pivots, keep the digits where columns differ widely in scale.
+        axes = (self.matrix / self.scale[:, None])[np.argsort(self.scale)]
+        triangle, _ = qr(axes, mode="r", pivoting=True)
+        return float(-np.log(np.abs(np.diag(triangle))).sum())
 
     def moments(self, data_summary: DataSummary) -> Moments:
         """Moments of the transformed rows, from the summary of the raw ones."""
