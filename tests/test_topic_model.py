@@ -75,6 +75,18 @@ def test_documents_of_next_to_no_weight_are_fitted_though_no_topic_explains_a_to
     assert np.isfinite(dpdist.HDPTopicModel(max_laps=5, initial_topics=10, random_state=0).fit(1e-7 * counts).elbo_)
 
 
+@pytest.mark.parametrize("schedule", [Memoized(batches=3), Batch()])
+def test_documents_without_words_are_as_if_they_were_not_there(schedule) -> None:
+    still = dpdist.TopicPlan(birth=False, merge=False, delete=False)  # fewer documents would be drawn for moves
+    model, x = model_of(schedule=schedule, moves=still, learn=SCALES, max_laps=4), blocks(90)[6:]
+    none = sparse.csr_array((500, WORDS), dtype=x.dtype)
+    among = sparse.csr_array(sparse.vstack([x[:28], none, x[28:56], none, x[56:], none], format="csr"))
+    model.fit(ArraySource(x, partition_rows=28))
+    other = clone(model).fit(ArraySource(among, partition_rows=528))
+    assert bits(other) == bits(model)
+    assert [getattr(other, f"{name}_") for name in SCALES] == [getattr(model, f"{name}_") for name in SCALES]
+
+
 def test_the_topics_are_found_and_described(fitted) -> None:
     assert fitted.n_topics_ == 3 == len(fitted.topic_ids_)
     assert {frozenset(words) for words in fitted.top_words(VOCABULARY, 4)} == {

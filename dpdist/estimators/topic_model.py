@@ -123,8 +123,8 @@ class HDPTopicModel(TopicEstimator):
         Parameters
         ----------
         x : (N, W) counts of words as SciPy sparse matrix, NumPy array, data frame, dask.array or Zarr, a row a
-            document, or the path of a corpus; documents without words are kept. Weights of words that are not whole,
-            such as tf-idf, count as that many tokens
+            document, or the path of a corpus. Documents without words change nothing under posterior weights. Weights
+            of words that are not whole, such as tf-idf, count as that many tokens
         y : ignored
         checkpoint_path, overwrite, backend : as for :meth:`iter_fit`
 

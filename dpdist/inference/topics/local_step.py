@@ -59,7 +59,7 @@ def topic_local_step(
     partition: Partition, _shared: None, task: TopicLocalStepTask, before: WarmStart | None
 ) -> TopicLocalStep:
     """The local step on one partition, under the current topics and under candidates; `before` is None at first."""
-    documents, files = documents_of(partition), task.files
+    documents, files = with_words(documents_of(partition)), task.files
     known, tried = (None, None) if before is None else before.read(files)
     with one_thread():
         current, visited = _measure(documents, task.current, known)
@@ -83,6 +83,11 @@ def _draw(documents: sparse.csr_array, task: TopicLocalStepTask, partition: int)
     keys: np.ndarray = generator(task.seed, "sample", task.lap, partition).random((documents.shape[0],))
     chosen = np.flatnonzero(keys < task.chance)
     return Sample(keys[chosen], np.zeros(len(chosen), dtype=np.int64), np.ones(len(chosen)), documents[chosen])
+
+
+def with_words(documents: sparse.csr_array) -> sparse.csr_array:
+    """Documents but those without words, which tell nothing, while the surrogate bound would charge for each."""
+    return documents[np.flatnonzero(np.diff(documents.indptr))]
 
 
 @dataclass(frozen=True, eq=False)
