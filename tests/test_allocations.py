@@ -15,7 +15,13 @@ from scipy.special import logsumexp
 from dpdist.core.checks import LARGEST, SMALLEST
 from dpdist.core.errors import InputError
 from dpdist.models.allocations import ALLOCATIONS as KNOWN
-from dpdist.models.allocations import Allocation, DirichletProcess, FiniteDirichlet, LearnedDirichletProcess
+from dpdist.models.allocations import (
+    Allocation,
+    DirichletProcess,
+    FiniteDirichlet,
+    LearnedDirichletProcess,
+    dirichlet_process,
+)
 from tests.cases import ALLOCATIONS
 from tests.reference import allocation_terms
 
@@ -159,7 +165,7 @@ def test_merging_any_two_gains_the_change_of_the_evidence(counts) -> None:
     ids=repr,
 )
 @pytest.mark.parametrize("shape", [0.02, 0.5, 100.0], ids=["far apart", "apart", "nearly equal"])
-@pytest.mark.parametrize("size", [1, 2, 3, 50])
+@pytest.mark.parametrize("size", [1, 2, 3, 25, 50])
 def test_a_short_way_to_the_gains_of_merges_leads_where_the_long_one_does(allocation, shape, size) -> None:
     rng = np.random.default_rng(size)
     for scale in (0.1, 10.0, 1e5):
@@ -171,6 +177,13 @@ def test_a_short_way_to_the_gains_of_merges_leads_where_the_long_one_does(alloca
         np.testing.assert_allclose(found, meant, rtol=1e-9, atol=1e-16 * size * whole * np.log(whole) + 1e-10)
         assert (found == found.T).all()
         assert not found.diagonal().any()
+
+
+def test_gains_of_a_few_components_are_not_told_node_by_node(monkeypatch) -> None:
+    counts = np.array([30.0, 20.0, 5.0])
+    meant = Allocation.merge_gains(LearnedDirichletProcess(), counts)
+    monkeypatch.setattr(dirichlet_process, "stick_merge_gains", lambda *_: pytest.fail("two hundred nodes take long"))
+    np.testing.assert_array_equal(LearnedDirichletProcess().merge_gains(counts), meant)
 
 
 @given(
