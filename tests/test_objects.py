@@ -212,6 +212,32 @@ def test_a_profile_gives_credentials_region_and_endpoint(server, home) -> None:
         assert place.read("file") == b"x"
 
 
+@pytest.mark.parametrize("region", ["AWS_REGION", "AWS_DEFAULT_REGION"])
+def test_a_profile_gives_the_endpoint_where_the_environment_has_keys_and_region(server, home, region) -> None:
+    (home / ".aws").mkdir()
+    (home / ".aws" / "config").write_text(f"[default]\nendpoint_url = {server['AWS_ENDPOINT_URL']}\n")
+    keys = {name: value for name, value in server.items() if "KEY" in name}
+    with environment({**keys, region: "us-east-1", "AWS_MAX_ATTEMPTS": "1"}):
+        assert place_of(f"s3://{BUCKET}/profile/{region}").create("file", b"x")
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"AWS_PROFILE": "nobody"}, r"profile .* cannot be used \(The config profile \(nobody\) could not be found\)"),
+        ({"AWS_PROFILE": "wrong"}, r"profile .* cannot be used \(Invalid endpoint: localhost:9000\)"),
+        ({"AWS_ACCESS_KEY_ID": "a"}, "AWS_ACCESS_KEY_ID is set alone; set both"),
+        ({"AWS_ENDPOINT_URL": ""}, "AWS_ENDPOINT_URL should be a URL such as .*; got ''"),
+        ({"AWS_ENDPOINT_URL_S3": "localhost:9000"}, "AWS_ENDPOINT_URL_S3 should be a URL .*; got 'localhost:9000'"),
+    ],
+)
+def test_settings_that_lead_nowhere_are_told(home, settings, sentence) -> None:
+    (home / ".aws").mkdir()
+    (home / ".aws" / "config").write_text("[profile wrong]\nendpoint_url = localhost:9000\n")
+    with environment({"AWS_EC2_METADATA_DISABLED": "true", **settings}), pytest.raises(InputError, match=sentence):
+        place_of("s3://bucket/run.zarr").read("file")
+
+
 def test_what_travels_holds_no_credentials(server, url) -> None:
     store_rows(url)
     source = as_source(f"{url}/rows.zarr")

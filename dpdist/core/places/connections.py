@@ -27,6 +27,8 @@ PATIENCE = 180.0
 PAUSE = 0.1
 #: Beginnings of the environment's settings on which a connection depends.
 _SETTINGS = ("AWS_", "GOOGLE_", "AZURE_")
+#: What signs requests, if the environment gives it.
+_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 #: What obstore's failures say where a connection broke in a way after which it does not repeat a request.
 _BROKEN = r"body error|decoding response body|HttpError \{\s*kind: (Unknown|Request)\b"
 _NO_CREDENTIALS = (
@@ -70,9 +72,8 @@ def _prefix_store(
     if scheme != "s3":
         return stores.from_url(f"{scheme}://{bucket}/{prefix}", retry_config=retry)
     config, provider = _aws_config(environment)
-    endpoint = config.get("endpoint") or environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
     client: ClientConfig = {} if "AWS_TIMEOUT" in environment else {"timeout": "120s"}
-    if (endpoint or "").startswith("http:"):
+    if (config.get("endpoint") or _endpoint(environment) or "").startswith("http:"):
         client["allow_http"] = True
     return stores.S3Store(
         bucket,
@@ -118,26 +119,44 @@ def _retry(environment: dict[str, str], patience: float) -> RetryConfig:
 
 def _aws_config(environment: dict[str, str]) -> tuple[S3Config, Boto3CredentialProvider | None]:
     """What the environment leaves open, from boto3's profiles and roles."""
-    keys = "AWS_ACCESS_KEY_ID" in environment or environment.get("AWS_SKIP_SIGNATURE", "").lower() == "true"
+    set_keys = [name for name in _KEYS if name in environment]
+    if len(set_keys) == 1:
+        raise InputError(f"{set_keys[0]} is set alone; set both of {' and '.join(_KEYS)}, or neither.")
+    keys = bool(set_keys) or environment.get("AWS_SKIP_SIGNATURE", "").lower() == "true"
     region = "AWS_REGION" in environment or "AWS_DEFAULT_REGION" in environment
-    if keys and region:
+    endpoint = _endpoint(environment) is not None
+    if keys and region and endpoint:
         return {}, None
     try:
         boto3 = importlib.import_module("boto3")
     except ModuleNotFoundError:
         return {}, None
-    session = boto3.Session()
-    config: S3Config = {} if region or session.region_name is None else {"region": session.region_name}
-    if "AWS_ENDPOINT_URL" not in environment and "AWS_ENDPOINT_URL_S3" not in environment:
-        config |= _profile_endpoint(session)
-    return config, None if keys else _credentials(session)
-
-
-def _credentials(session: Session) -> Boto3CredentialProvider:
-    """What gives obstore a boto3 session's credentials, and fresh ones when they expire."""
-    if session.get_credentials() is None:
+    try:
+        session = boto3.Session()
+        config: S3Config = {} if region or session.region_name is None else {"region": session.region_name}
+        config |= {} if endpoint else _profile_endpoint(session)
+        found = keys or session.get_credentials() is not None
+    except (importlib.import_module("botocore.exceptions").BotoCoreError, ValueError) as error:
+        raise InputError(
+            f"a profile for the object store cannot be used ({error}); correct AWS_PROFILE, or the profile's file."
+        ) from error
+    if not found:
         raise InputError(_NO_CREDENTIALS)
-    return importlib.import_module("obstore.auth.boto3").Boto3CredentialProvider(session)
+    if keys:
+        return config, None
+    # gives fresh credentials, too, when they expire
+    return config, importlib.import_module("obstore.auth.boto3").Boto3CredentialProvider(session)
+
+
+def _endpoint(environment: dict[str, str]) -> str | None:
+    """The endpoint that the environment sets, if it does; obstore would panic at one that is no URL."""
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
+        given = environment.get(name)
+        if given is not None and not re.match(r"https?://[^/]", given):
+            raise InputError(
+                f"{name} should be a URL such as http://localhost:9000; got {given!r}. Correct or unset it."
+            )
+    return environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
 
 
 def _profile_endpoint(session: Session) -> S3Config:
