@@ -193,6 +193,21 @@ def test_a_run_takes_the_place_of_runs_alone_and_nothing_else_takes_its(foreign:
     begun(run, clusters(1))
 
 
+def test_a_link_to_nowhere_is_told_before_anything_is_done(run: Path) -> None:
+    rows, link = as_source(clusters(0)), run.parent / "link"
+    link.symlink_to("gone")
+    for write in (
+        lambda: begun(link, clusters(0)),
+        lambda: write_labels(opening.stored_model(run), rows, SerialBackend(), link),
+        lambda: write_corpus(link, [csr_array(np.eye(3, dtype=np.int32))]),
+    ):
+        with pytest.raises(dpdist.InputError, match=r"link is a link to gone, which is not there; create that, or"):
+            write()
+    (run.parent / "gone").mkdir()
+    begun(link, clusters(0))
+    assert (run.parent / "gone" / "commits").is_dir()
+
+
 def begun(path: Path, rows: np.ndarray) -> None:
     mixture(max_laps=1).prepare(as_source(rows), path, overwrite=True).close()
 

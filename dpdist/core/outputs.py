@@ -158,9 +158,14 @@ def require_path(out: str | os.PathLike[str], what: str, way_on: str) -> None:
 
 
 def check_parent(target: Path) -> None:
-    """Raise :class:`InputError` unless the folder that `target` is to stand in exists."""
+    """Raise :class:`InputError` unless the folder that `target` is to stand in exists, or if that is a link to
+    nowhere."""
     if not target.absolute().parent.is_dir():
         raise InputError(f"the folder {target.absolute().parent} does not exist; create it first.")
+    if target.is_symlink() and not target.exists():
+        raise InputError(
+            f"{target} is a link to {target.readlink()}, which is not there; create that, or remove the link."
+        )
 
 
 def put_in_place(aside: Path, target: Path) -> None:
