@@ -208,6 +208,19 @@ def test_a_link_to_nowhere_is_told_before_anything_is_done(run: Path) -> None:
     assert (run.parent / "gone" / "commits").is_dir()
 
 
+def test_nothing_is_written_into_the_folders_of_a_run(run: Path) -> None:
+    found, rows = opening.stored_model(run), as_source(clusters(0))
+    for folder in ("objects", "commits", "jobs"):
+        inside = run / folder / "it"
+        inside.parent.mkdir(exist_ok=True)
+        for write in (begun, lambda out, _: write_labels(found, rows, SerialBackend(), out)):
+            with pytest.raises(dpdist.InputError, match=r"it lies within the run .*run.zarr, which removes what"):
+                write(inside, clusters(0))
+    write_labels(found, rows, SerialBackend(), run / "labels")
+    (run.parent / "objects").mkdir()
+    begun(run.parent / "objects" / "it", clusters(0))
+
+
 def begun(path: Path, rows: np.ndarray) -> None:
     mixture(max_laps=1).prepare(as_source(rows), path, overwrite=True).close()
 

@@ -25,6 +25,8 @@ PLAN = "plan.txt"
 _ZARR_MARKS = (METADATA, ".zarray", ".zgroup")
 #: Folders of which a run has one at least.
 _RUN_MARKS = ("commits", "preparing", "requests")
+#: Folders of a run, in which nothing but the run writes; what else is there is swept away.
+_RUN_FOLDERS = (*_RUN_MARKS, "generations", "jobs", "leases", "objects", "problems")
 
 
 def check_apart(out: str | os.PathLike[str], *read: str | os.PathLike[str]) -> None:
@@ -94,6 +96,7 @@ def claim_url(url: str, overwrite: bool) -> None:
     """
     require_unwritten(place_of(url))
     _refuse_run(place_of(url))
+    refuse_within_run(url)
     names = place_of(url).names("")
     if METADATA in names and not overwrite and PLAN not in names:
         raise OutputExistsError(f"{url} exists; choose another name, or replace it with overwrite=True.")
@@ -166,6 +169,19 @@ def check_parent(target: Path) -> None:
         raise InputError(
             f"{target} is a link to {target.readlink()}, which is not there; create that, or remove the link."
         )
+    refuse_within_run(target.resolve().as_posix())
+
+
+def refuse_within_run(where: str) -> None:
+    """Raise :class:`InputError` if a resolved path, or a URL, lies within one of the folders of a run."""
+    parts = where.split("/")
+    for above in range(4 if "://" in where else 2, len(parts)):  # a bucket is no run, nor is the root of a disk
+        if parts[above] in _RUN_FOLDERS:
+            run = place_of("/".join(parts[:above]))
+            if run.names("leases") and any(map(run.names, _RUN_MARKS)):
+                raise InputError(
+                    f"{where} lies within the run {run.label}, which removes what it does not know; name another place."
+                )
 
 
 def put_in_place(aside: Path, target: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NotRequired, TypedDict, cast
 
 from dpdist.core.errors import CheckpointError, OutputExistsError
-from dpdist.core.outputs import check_parent, require_unwritten
+from dpdist.core.outputs import check_parent, refuse_within_run, require_unwritten
 from dpdist.core.places import LocalPlace, Place, place_of
 from dpdist.core.records import unsealed
 from dpdist.storage import codec
@@ -129,7 +129,7 @@ def claim(path: str | os.PathLike[str], overwrite: bool) -> Place:
     OutputExistsError
         If something is there and `overwrite` is false, or it is no run.
     InputError
-        If its folder does not exist.
+        If its folder does not exist, or is one within a run.
     """
     place = place_of(path)
     with readable(place):
@@ -144,6 +144,8 @@ def claim(path: str | os.PathLike[str], overwrite: bool) -> Place:
         raise OutputExistsError(f"{path} exists; choose another name, or replace it with overwrite=True.")
     if isinstance(place, LocalPlace):
         check_parent(place.path)
+    else:
+        refuse_within_run(place.where)
     if not free and not is_run:
         raise OutputExistsError(f"{path} exists and is no dpdist run, so it is not replaced; choose another name.")
     return place
