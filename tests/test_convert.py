@@ -621,7 +621,9 @@ def test_the_place_of_a_process_that_was_killed_is_free(tmp_path, out, rows):
     began = process_began(ended.pid)
     ended.wait()
     left = LocalPlace(tmp_path / ".out.zarr.writer")
-    left.create("leases/000001.json", _content(this_process()._replace(pid=ended.pid, began=began), 0, released=False))
+    left.create(
+        "leases/000001.json", _content(left, this_process()._replace(pid=ended.pid, began=began), 0, released=False)
+    )
     assert_same(written(write_npy(tmp_path / "rows.npy", rows), out), rows)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.zarr", "rows.npy"]
 

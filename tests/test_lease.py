@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ import zarr
 
 from dpdist.core import lease
 from dpdist.core.errors import CheckpointError, InputError
-from dpdist.core.lease import FOLDER, LeaseHeldError, latest_lease, process_began, take_lease, this_process
+from dpdist.core.lease import FOLDER, LeaseHeldError, latest_lease, process_began, take_lease, this_process, worked_on
 from dpdist.core.places import LocalPlace, Place, place_of
 from dpdist.core.records import sealed
 from dpdist.storage.commits import commits, read_commit
@@ -175,6 +176,24 @@ def test_a_process_that_was_given_the_id_of_the_owner_is_not_the_owner(tmp_path)
         take_lease(place).release()
     finally:
         sleeper.communicate(b"\n")
+
+
+def test_a_copy_of_a_run_is_not_its_owners(tmp_path, quick) -> None:
+    place, sleeper = LocalPlace(tmp_path / "run"), subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1)
+    owner = this_process()._replace(pid=sleeper.pid, began=process_began(sleeper.pid))
+    try:
+        place.create("leases/000001.json", lease._content(place, owner, 0, released=False))
+        shutil.copytree(tmp_path / "run", tmp_path / "copy")
+        (tmp_path / "link").symlink_to("run")
+        for held in (place, LocalPlace(tmp_path / "link")):
+            assert worked_on(held)
+            with pytest.raises(LeaseHeldError, match=f"process {sleeper.pid}"):
+                take_lease(held)
+        assert worked_on(LocalPlace(tmp_path / "copy")) is None
+        take_lease(LocalPlace(tmp_path / "copy")).release()
+    finally:
+        sleeper.communicate(b"\n")
+    assert worked_on(place) is False
 
 
 def test_a_process_that_ended_but_was_not_waited_for_is_dead(tmp_path) -> None:

@@ -18,7 +18,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypedDict, cast
+from typing import Any, NamedTuple, NotRequired, Protocol, TypedDict, cast
 
 import psutil
 
@@ -48,12 +48,14 @@ class Owner(NamedTuple):
 
 
 class Beat(TypedDict):
-    """What an owner shows of itself: how often it did, whether it gave the lease up, and when, for people to read."""
+    """What an owner shows of itself: how often it did, whether it gave the lease up, and when, for people to read; and
+    of which place, by which a copy of that is known."""
 
     owner: dict[str, Any]  # the fields of :class:`Owner`
     beats: int
     released: bool
     time: str
+    place: NotRequired[str]
 
 
 class LeaseHeldError(CheckpointError):
@@ -137,7 +139,7 @@ class Lease:
     def _write(self, released: bool) -> None:
         try:
             if not self._is_gone():  # nothing of a run that was removed is to come back
-                self._place.replace(_name(self.number), _content(self._owner, self._beats, released))
+                self._place.replace(_name(self.number), _content(self._place, self._owner, self._beats, released))
         except Exception:  # whatever it is: the next beat tries again, and a commit checks the lease in any case
             return
 
@@ -184,11 +186,11 @@ def take_lease(place: Place, patience: float = 0.0, say: Callable[[str], None] |
             raise LeaseHeldError(
                 f"{place.label} is being written by another coordinator ({describe(found)}); wait for it, or {end}"
             )
-        if place.create(_name(number + 1), _content(this_process(), 0, released=False)):
+        if place.create(_name(number + 1), _content(place, this_process(), 0, released=False)):
             if latest_lease(place)[0] > number + 1:
                 continue  # the number was free only because a later owner had removed it meanwhile
             place.remove(*map(_name, range(max(1, number - 8), number + 1)))
-            return Lease(place, number + 1, usurped=found is not None and only_silence_tells(found))
+            return Lease(place, number + 1, usurped=found is not None and only_silence_tells(place, found))
 
 
 def latest_lease(place: Place) -> tuple[int, Beat | None]:
@@ -214,13 +216,10 @@ def _newest(place: Place) -> int:
 
 def lives(place: Place, number: int, found: Beat, say: Callable[[str], None] | None = None) -> bool:
     """Whether the owner of a lease still works: looked up on this machine, watched for a while elsewhere."""
-    if found["released"]:
-        return False
-    owner, here = Owner(**found["owner"]), this_process()
-    if owner.machine == here.machine:
-        return owner != here and process_began(owner.pid) == owner.began
+    if not only_silence_tells(place, found):
+        return not _is_over(found)
     if say is not None:
-        say(f"watching for {SILENCE:.0f} s whether the coordinator on {owner.host} still lives")
+        say(f"watching for {SILENCE:.0f} s whether the coordinator on {found['owner']['host']} still lives")
     deadline = time.monotonic() + SILENCE
     while time.monotonic() < deadline:
         time.sleep(min(1.0, SILENCE / 4))
@@ -235,13 +234,21 @@ def worked_on(place: Place) -> bool | None:
     number, found = latest_lease(place)
     if found is None:
         return False
-    return None if only_silence_tells(found) else lives(place, number, found)
+    return None if only_silence_tells(place, found) else lives(place, number, found)
 
 
-def only_silence_tells(found: Beat) -> bool:
-    """Whether only its silence tells that the owner of a lease is dead: it is of another machine, and gave nothing
-    up."""
-    return not found["released"] and found["owner"]["machine"] != _machine()
+def only_silence_tells(place: Place, found: Beat) -> bool:
+    """Whether only its silence tells that the owner of a lease is dead: it is of another machine, or works on what this
+    place was copied from, and gave nothing up."""
+    here = found["owner"]["machine"] == _machine() and found.get("place", place.identity) == place.identity
+    return not here and not _is_over(found)
+
+
+def _is_over(found: Beat) -> bool:
+    """Whether it can be looked up that an owner of a lease does not live, or that it is this process."""
+    owner, here = Owner(**found["owner"]), this_process()
+    gone = owner.machine == here.machine and (owner == here or process_began(owner.pid) != owner.began)
+    return found["released"] or gone
 
 
 def describe(found: Beat | None) -> str:
@@ -279,6 +286,7 @@ def _name(number: int) -> str:
     return f"{FOLDER}/{number:06d}.json"
 
 
-def _content(owner: Owner, beats: int, released: bool) -> bytes:
+def _content(place: Place, owner: Owner, beats: int, released: bool) -> bytes:
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return sealed({"owner": owner._asdict(), "beats": beats, "released": released, "time": now})
+    told = {"owner": owner._asdict(), "beats": beats, "released": released, "time": now, "place": place.identity}
+    return sealed(told)

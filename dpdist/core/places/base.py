@@ -34,6 +34,11 @@ class Place(ABC):
         """The path or URL as it holds wherever it is read."""
         return self.label
 
+    @property
+    def identity(self) -> str:
+        """The one path or URL of a place that has several, by which it is told from its copies."""
+        return self.where.rstrip("/")
+
     @abstractmethod
     def read(self, name: str) -> bytes | None:
         """The file `name`, or None if there is none."""

@@ -27,6 +27,10 @@ class LocalPlace(Place):
     def where(self) -> str:
         return str(self.path)
 
+    @property
+    def identity(self) -> str:
+        return os.path.realpath(self.path)
+
     def read(self, name: str) -> bytes | None:
         try:
             return (self.path / name).read_bytes()
