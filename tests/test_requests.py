@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -21,7 +23,7 @@ from dpdist.cluster import coordinator
 from dpdist.cluster.coordinator import coordinate, prepared
 from dpdist.cluster.kinds.local import LocalConfig
 from dpdist.cluster.running import FAILED
-from dpdist.cluster.submission import Job
+from dpdist.cluster.submission import Job, JobState
 from dpdist.cluster.submission.process import ProcessSubmitter
 from dpdist.cluster.submitted import Address, End, Request, forget, latest_request, newest_request, record
 from dpdist.cluster.terminal import OUTPUT
@@ -253,6 +255,26 @@ def test_who_attaches_is_told_of_the_end_that_a_run_came_to_in_the_foreground(fo
     record(place_of("run.zarr"), 1, End(143, "stopped as it was told"))
     called("resume", "run.zarr", "--max-laps", 3, "--serial")
     assert "stopped: max_laps reached" in called("attach", "run.zarr", "--wait", 0.1)
+
+
+def test_a_copy_has_no_job_but_its_own(folder, dying, here, monkeypatch) -> None:
+    dying(*FIT)
+    shutil.copytree("run.zarr", "copy.zarr")
+    Path("link.zarr").symlink_to("run.zarr")
+    with monkeypatch.context() as patch:
+        patch.setattr(ProcessSubmitter, "state", lambda self, job: (JobState.WAITING, "as ever"))
+        patch.setattr(ProcessSubmitter, "cancel", lambda self, job: pytest.fail("it is the job of another run"))
+        for command in ("cancel", "attach"):
+            told = called(command, "copy.zarr", "--wait", 0.1)
+            assert re.search(rf"copy.zarr is a copy of \S+/run.zarr, .* dpdist {command} \S+/run.zarr$", told)
+        assert "copy of" in (told := called("status", "copy.zarr")) and " process " not in told
+        assert "copy of" not in (told := called("status", "link.zarr")) and "as ever" in told
+        assert "copy.zarr submitted (process" in dying("resume", "copy.zarr")
+        assert "is submitted already and will start" in dying("resume", "copy.zarr")
+    assert coordinate("copy.zarr", OUTPUT) == 0 and len(dpdist.load("copy.zarr").history_["lap"]) == 2
+    assert "copy of" not in called("status", "copy.zarr")
+    Path("run.zarr").rename("moved.zarr")
+    assert "copy of" not in called("status", "moved.zarr")
 
 
 def test_a_run_that_was_not_submitted_is_not_to_be_cancelled(folder, dying, monkeypatch) -> None:

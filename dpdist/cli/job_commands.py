@@ -28,6 +28,7 @@ from dpdist.cluster.submitted import (
     End,
     Request,
     add_request,
+    copied_from,
     found_since,
     has_begun,
     latest_request,
@@ -53,6 +54,7 @@ from dpdist.storage.generations import KEEP
 
 #: Seconds between a request and its job; a request still without one was left by a command that was killed.
 _STARTING = 5.0
+_COPY = "{run} is a copy of {original}, whose job is not its own; for that: dpdist {command} {original}"
 
 ClusterFile = Annotated[Path, typer.Option(help="TOML file of the cluster, such as those of cluster_configs/.")]
 
@@ -139,6 +141,8 @@ def attach(
     """Watch a run as if it ran here; Ctrl-C leaves it running."""
     place = place_of(absolute(run))
     number, request = latest_request(place)
+    if (original := copied_from(place, request)) is not None and _ending(place) is None:
+        raise InputError(_COPY.format(run=run, original=original, command="attach"))
     deadline, seen, shown, newest, ended = time.monotonic() + wait, False, 0, 0, None
     try:
         while (sentence := _ending(place)) is None:
@@ -164,7 +168,10 @@ def cancel(
 ) -> None:
     """End a run after a last checkpoint; dpdist resume goes on with it."""
     place = place_of(absolute(run))
-    job = _job_of(place, latest_request(place)[0])
+    number, request = latest_request(place)
+    job = _job_of(place, number, request)
+    if job is None and (original := copied_from(place, request)) is not None:
+        raise InputError(_COPY.format(run=run, original=original, command="cancel"))
     if job is None:
         raise InputError(f"{run} has no job to cancel; see: dpdist status {run}")
     submitter = submitter_of(job)
@@ -198,7 +205,7 @@ def coordinate(run: Annotated[str, typer.Argument(help="A submitted run.")]) -> 
 
 def _start(place: Place, request: Request, before: int, cluster: ClusterConfig) -> None:
     """Record a request, unless there is another since number `before`, and start its job."""
-    number = add_request(place, replace(request, cluster=cluster.model_dump(mode="json")), before)
+    number = add_request(place, replace(request, cluster=cluster.model_dump(mode="json"), place=place.identity), before)
     command = [sys.executable, "-m", "dpdist", "coordinate", place.label]
     name = Path(place.label.rstrip("/")).name
     folder = place.path.parent if isinstance(place, LocalPlace) else Path.cwd()
@@ -272,13 +279,16 @@ def _refuse_if_alive(place: Place) -> tuple[int, int]:
 
 def _is_coming_up(place: Place, number: int, lease: int) -> bool:
     """Whether the coordinator of a request waits for its turn, or has begun and not yet taken the run."""
+    request = latest_request(place)[1]
+    if copied_from(place, request) is not None:
+        return False
     # Whoever made the request may be about to start its job.
     job = wait_until(lambda: recorded(place, number, Job), time.monotonic() + _STARTING)
     end = recorded(place, number, End)
     if job is None or (end is not None and end.status != AGAIN):
         return False
     state = submitter_of(job).state(job)[0]
-    return state is JobState.WAITING or (state is JobState.RUNNING and lease <= latest_request(place)[1].lease)
+    return state is JobState.WAITING or (state is JobState.RUNNING and lease <= request.lease)
 
 
 def _watched(request: Request, address: str) -> tuple[bool, bool]:
@@ -298,7 +308,7 @@ def _watched(request: Request, address: str) -> tuple[bool, bool]:
 def _ending(place: Place) -> str | None:
     """How the run in force ended, if its coordinator said so or its job is over."""
     number, request = latest_request(place)
-    end, job = recorded(place, number, End), _job_of(place, number)
+    end, job = recorded(place, number, End), _job_of(place, number, request)
     state, words = _asked(job)
     if state is not JobState.ENDED or (job is None and end is None):
         return None
@@ -308,14 +318,15 @@ def _ending(place: Place) -> str | None:
     return f"the coordinator ended without a word ({words}); its log is {job.log or 'with the cluster'}."
 
 
-def _job_of(place: Place, number: int) -> Job | None:
+def _job_of(place: Place, number: int, request: Request) -> Job | None:
     """The job of a request or, where it was not recorded or somebody else goes on with the run, the process that holds
-    the run."""
-    job = recorded(place, number, Job)
+    the run; those of a run are not of its copies."""
+    copied = copied_from(place, request) is not None
+    job = None if copied else recorded(place, number, Job)
     if job is not None and not (worked_on(place) and _asked(job)[0] is JobState.ENDED):
         return job
     _, found = latest_lease(place)
-    if found is None or found["released"]:
+    if found is None or found["released"] or (copied and not worked_on(place)):
         return job
     owner = Owner(**found["owner"])
     return process_job(owner.host, owner.pid, owner.began)
@@ -335,9 +346,10 @@ def _status(place: Place) -> dict[str, object]:
     values: dict[str, object] = {"run": place.label}
     if newest_request(place):
         number, request = latest_request(place)
-        job, end = _job_of(place, number), recorded(place, number, End)
+        job, end = _job_of(place, number, request), recorded(place, number, End)
         state, words = _asked(job)
         values |= {"id": request.identity, "command": request.command, "cluster": request.cluster["type"]}
+        values["copy_of"] = copied_from(place, request)
         if job is not None:
             values |= {
                 "job": f"{job.kind} {job.identity}",

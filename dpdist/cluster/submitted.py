@@ -14,6 +14,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from dpdist.cluster.submission import Job
@@ -46,6 +47,7 @@ class Request:
     checkpoint_seconds : longest time between checkpoints
     keep : generations kept
     lease : number of the run's lease when it was made; a higher one shows that its coordinator came up
+    place : which it was made for; what was made for another is of a copy
     """
 
     identity: str
@@ -61,6 +63,7 @@ class Request:
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     keep: int = KEEP
     lease: int = 0
+    place: str = ""
 
     @property
     def limits(self) -> dict[str, object]:
@@ -136,6 +139,14 @@ def found_since(place: Place, request: Request) -> str | None:
     store = open_run(place.label)
     fitted = store.fitted()
     return METHODS[store.method].outcome(fitted) if fitted is not None and fitted.stop is not None else None
+
+
+def copied_from(place: Place, request: Request) -> str | None:
+    """The submitted run whose copy is at a place, and whose the request's job is; None if it is that run itself, which
+    may have been moved."""
+    there = request.place
+    moved = not there or ("://" not in there and not Path(there).exists())
+    return None if there == place.identity or moved else there
 
 
 def add_request(place: Place, request: Request, before: int) -> int:
