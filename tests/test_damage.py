@@ -88,6 +88,17 @@ def test_a_model_is_loaded_whatever_befell_what_only_a_resumption_needs(mixture,
         dpdist.resume(run, KINDS["mixture"].data)
 
 
+def test_a_run_that_went_on_while_it_was_read_is_not_damaged(mixture, tmp_path) -> None:
+    run = Path(shutil.copytree(mixture, tmp_path / "run.zarr"))
+    store = RunStore.open(run)
+    for _ in range(2):
+        dpdist.resume(run, KINDS["mixture"].data, max_laps=RunStore.open(run).history().laps[-1].lap + 1)
+    with pytest.raises(
+        CheckpointError, match=rf"run.zarr went on, or was removed, while checkpoint {store.number} was"
+    ):
+        store.history()
+
+
 def test_a_commit_that_stands_for_another_is_told(mixture, tmp_path) -> None:
     run = Path(shutil.copytree(mixture, tmp_path / "run.zarr"))
     number = RunStore.open(run).number

@@ -388,6 +388,20 @@ def test_a_run_without_a_lap_and_one_that_was_left(tmp_path) -> None:
     assert list(watching) == []
 
 
+def test_a_run_that_goes_on_while_it_is_read_is_watched_further(tmp_path, monkeypatch) -> None:
+    path = str(tmp_path / "run.zarr")
+    for _ in mixture(max_laps=1).iter_fit(clusters(0), checkpoint_path=path):
+        pass
+
+    def overtaken(*given: object, **named: object) -> None:
+        monkeypatch.undo()
+        dpdist.resume(path, clusters(0), max_laps=2)
+        raise dpdist.CheckpointError("it went on")
+
+    monkeypatch.setattr("dpdist.report.watch.figures_of", overtaken)
+    assert ["2 laps" in told for told in write_report(path, tmp_path / "a.html", None, None, 5, 100, True)] == [True]
+
+
 def test_the_command_writes_the_page(folder) -> None:
     given = ["report", "mixture", "-o", "page.html", "--image-shape", "3x2", "--largest", 2]
     assert "page.html: " in succeeded(dpdist_command(*given, folder=folder))

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from dpdist.core.errors import CheckpointError
 from dpdist.report.page import claim_page, write_page
 from dpdist.report.reading import figures_of
 from dpdist.runs.events import count_of
@@ -30,7 +31,12 @@ def write_report(
     claim_page(out)
     while True:
         number = open_run(run).number
-        figures = figures_of(run, data, image_shape=image_shape, largest=largest, rows=rows)
+        try:
+            figures = figures_of(run, data, image_shape=image_shape, largest=largest, rows=rows)
+        except CheckpointError:
+            if not watch or open_run(run).number == number:
+                raise
+            continue  # it went on while it was read
         write_page(figures, out, again=LOOK if watch else 0)
         laps = count_of(len(figures.laps), figures.laps_are)
         parts = count_of(figures.n_components or 0, figures.parts.removesuffix("s"))

@@ -221,14 +221,16 @@ class GenerationStore:
             try:
                 return self.place.group(f"{name}/{part}".rstrip("/"), digests)
             except CheckpointError as error:
-                raise CheckpointError(f"{error}{self._way_back(name)}") from error
+                raise CheckpointError(self._told(name, error)) from error
 
-    def _way_back(self, name: str) -> str:
-        """What else to do about damage of a group; that of the problem befalls every generation."""
+    def _told(self, name: str, error: CheckpointError) -> str:
+        """What is said of a group that cannot be read; damage of the problem befalls every generation."""
+        if self.number not in (0, *commits(self.place)):
+            return f"{self.path} went on, or was removed, while checkpoint {self.number} was read; try again."
         if name == self.attributes["problem"]:
-            return ""
+            return str(error)
         last = f"{self.path}/{commit_name(self.number)}"
-        return f" To go back to the checkpoint before, if that is whole, remove {last}"
+        return f"{error} To go back to the checkpoint before, if that is whole, remove {last}"
 
     def add_object(self, name: str, write: Callable[[zarr.Group], None]) -> None:
         """Write an immutable part that later generations may name.
