@@ -376,7 +376,7 @@ def test_who_was_overtaken_writes_no_more_even_when_the_other_is_gone(place, qui
     assert not first._thread.is_alive()
     second.withdraw()
     left = place.names(FOLDER)
-    with pytest.raises(LeaseHeldError, match=r"took over|was removed or replaced"):
+    with pytest.raises(LeaseHeldError, match=r"took over|was moved, removed or replaced"):
         first.check()
     before = [place.read(f"{FOLDER}/{name}") for name in left]
     first.release()

@@ -83,8 +83,8 @@ class Lease:
         """Raise :class:`LeaseHeldError` if another coordinator took over, and if the run is gone."""
         if self._is_gone():
             raise LeaseHeldError(
-                f"{self._place.label} was removed or replaced while it was written; this run stops, and what it stored "
-                "is gone. Begin it again, in another place."
+                f"{self._place.label} was moved, removed or replaced while it was written; this run stops. If it was "
+                "moved, go on where it is now with: dpdist resume; else what it stored is gone, and begin it again."
             )
         if self._seen() != self.number or self._overtaken:
             number, found = latest_lease(self._place)

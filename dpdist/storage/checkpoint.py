@@ -30,6 +30,7 @@ from dpdist.inference.state import State
 from dpdist.inference.transform import Description
 from dpdist.storage import codec
 from dpdist.storage.arrays import put, subgroup
+from dpdist.storage.commits import writable
 from dpdist.storage.descriptions import write_description
 from dpdist.storage.generations import GenerationStore
 from dpdist.storage.history import History
@@ -255,7 +256,14 @@ class RunStore(GenerationStore):
 
     def put_batch_summaries(self, name: str, batch_summaries: Sequence[object]) -> None:
         """Store batch summaries of one shape; raises :class:`CheckpointError` if they cannot be written."""
+        self._check()
         self.add_object(name, lambda group: codec.write(group, list(batch_summaries)))
+
+    def _check(self) -> None:
+        """Raise :class:`CheckpointError` if the run is gone or another's by now: no part of it is to come back."""
+        if self._lease is not None:
+            with writable(self.place):
+                self._lease.check()
 
     def commit(self, content: Generation, superseded: Sequence[str] = ()) -> None:
         """Write the next generation and make it current; the objects of its manifest were put before.
@@ -269,6 +277,7 @@ class RunStore(GenerationStore):
         CheckpointError
             If it cannot be written; the current generation is left as it was.
         """
+        self._check()
         stored, last = content.stored, content.fitted is not None and content.fitted.stop is not None
         packs, files = ([], {}) if stored is None else (stored.manifest.packs, stored.manifest.files)
         self.add_generation(content.write, packs, files, last)

@@ -234,13 +234,18 @@ class PreparationStore:
             self._write()
 
     def _fill(self, name: str, write: Callable[[zarr.Group], None]) -> None:
+        self._check()
         group = f"{_FOLDER}/{token()}"
         self.told["entries"][name] = {"group": group, "digests": self.place.fill(group, write)}
         self._write()
 
-    def _write(self) -> None:
+    def _check(self) -> None:
+        """Raise :class:`CheckpointError` if the run is gone or another's by now: no part of it is to come back."""
         assert self._lease is not None, "only the holder of the lease writes"
         self._lease.check()
+
+    def _write(self) -> None:
+        self._check()
         self.place.replace(PREPARING, sealed(self.told))
 
     def _group(self, name: str) -> zarr.Group:
