@@ -331,7 +331,7 @@ def test_of_a_run_its_own_rows_alone_tell_what_is_kept_with_it(tmp_path, monkeyp
         app([*asked, "--data", "others.npy"], standalone_mode=False)
     (tmp_path / "rows.npy").rename(tmp_path / "moved.npy")
     with pytest.raises(
-        dpdist.InputError, match=r"there is no .*elsewhere now, say where, as in dpdist resume RUN --data PATH"
+        dpdist.InputError, match=r"there is no .*elsewhere now, say where, with --data PATH, which resume, tree and"
     ):
         app(asked, standalone_mode=False)
     (tmp_path / "moved.npy").rename(tmp_path / "rows.npy")

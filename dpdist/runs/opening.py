@@ -73,14 +73,16 @@ def source_of(run: RunStore | PreparationStore, moved: str | None = None) -> Sou
     if (path := moved or run.settings.get("data")) is None:
         raise InputError(
             "the run was not given its data by one path; go on from Python with what it was given, or say where they "
-            "are, as in dpdist resume RUN --data PATH"
+            "are, with --data PATH, which resume, tree and stability take"
         )
     try:
         return rows_for(run, path)
     except InputError as error:
         if moved is not None:
             raise
-        way_on = "If the run's data are elsewhere now, say where, as in dpdist resume RUN --data PATH"
+        way_on = (
+            "If the run's data are elsewhere now, say where, with --data PATH, which resume, tree and stability take"
+        )
         raise InputError(f"{str(error).rstrip('.')}. {way_on}") from error
 
 
