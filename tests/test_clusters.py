@@ -121,6 +121,13 @@ def changed(values: dict[str, Any], place: str, value: Any) -> dict[str, Any]:
         (changed(SSH, "scheduler_options.nthreads", 1), "scheduler_options.nthreads is none of Dask's options"),
         (changed(SSH, "worker_options.local_directory", "it's"), "cannot hold a single quote"),
         (
+            changed(SSH, "worker_options.memory_limit", "lots"),
+            "memory_limit should be a size such as '4GB'; got 'lots'",
+        ),
+        (changed(SSH, "worker_options.memory_limit", "1MB"), "memory_limit should be a size .*, 500MB at least"),
+        (changed(SSH, "remote_certificates", "~/certificates"), "remote_certificates should be a path without ~"),
+        (changed(SCHEDULER, "address", "tls://node1"), r"missing port number in address 'node1'\)\.$"),
+        (
             changed(SCHEDULER, "address", "node1:8786"),
             "address should start with tls://; got 'node1:8786'",
         ),

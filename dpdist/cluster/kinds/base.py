@@ -204,6 +204,6 @@ def _sentence(kind: type[ClusterConfig], error: ValidationError) -> str:
     if first["type"] == "extra_forbidden":
         top = f"; known are {', '.join(kind.model_fields)}" if len(first["loc"]) == 1 else ""
         return f"{start}: there is no such setting{top}."
-    given, what = first["input"], first["msg"].removeprefix("Value error, ")
+    given, what = first["input"], first["msg"].removeprefix("Value error, ").rstrip(".")
     came = f"; got {given!r}" if place and isinstance(given, str | int | float | bool) else ""
     return f"{start}: {what}{came}."

@@ -15,7 +15,7 @@ from distributed import Nanny, Scheduler, SSHCluster, Worker
 from pydantic import Field, model_validator
 
 from dpdist.cluster.certificates import Role
-from dpdist.cluster.kinds.base import HIDDEN_DASHBOARD, ClusterConfig
+from dpdist.cluster.kinds.base import HIDDEN_DASHBOARD, ClusterConfig, is_worker_memory
 from dpdist.core.checks import COUNT
 from dpdist.core.errors import InputError
 from dpdist.execution.connecting import backend_on
@@ -76,6 +76,14 @@ class SSHConfig(ClusterConfig):
         workers = self.worker_options.get("n_workers", 1)
         if not COUNT.holds(workers):
             raise ValueError(f"worker_options.n_workers should be a whole number from 1 on; got {workers!r}")
+        memory = self.worker_options.get("memory_limit")
+        if isinstance(memory, str) and memory != "auto":
+            try:
+                is_worker_memory(memory)
+            except ValueError as error:
+                raise ValueError(f"worker_options.memory_limit {error}; got {memory!r}") from None
+        if (self.remote_certificates or "").startswith("~"):
+            raise ValueError("remote_certificates should be a path without ~, which means nothing to Dask on the hosts")
         if any(not _checks_host_keys(options) for options in _as_list(self.connect_options)):
             raise ValueError("connect_options.known_hosts should be the path of a file: host keys are always checked")
         # SSHCluster puts these between single quotes on a command line.
