@@ -87,7 +87,8 @@ def _draw(documents: sparse.csr_array, task: TopicLocalStepTask, partition: int)
 
 def with_words(documents: sparse.csr_array) -> sparse.csr_array:
     """Documents but those without words, which tell nothing, while the surrogate bound would charge for each."""
-    return documents[np.flatnonzero(np.diff(documents.indptr))]
+    held = np.diff(documents.indptr) > 0
+    return documents if held.all() else documents[held]
 
 
 @dataclass(frozen=True, eq=False)
