@@ -401,8 +401,13 @@ def test_answers_of_a_questionnaire_are_found_from_one_as_from_many() -> None:
 @pytest.mark.parametrize("allocation", ALLOCATIONS, ids=lambda each: each.name)
 @pytest.mark.parametrize("case", FAMILIES, ids=lambda case: case.name)
 @pytest.mark.parametrize("share", [1.0, 0.2, 1.01])
-def test_the_bound_of_a_sample_is_that_of_its_responsibilities(case, allocation, share) -> None:
-    """Of all rows for which it stands: as if these repeated it, but under the q that the sample alone leads to."""
+def test_the_bound_of_a_sample_is_that_of_its_responsibilities(case, allocation, share, monkeypatch) -> None:
+    """Of all rows for which it stands: as if these repeated it, but under the q that the sample alone leads to.
+
+    The sample takes several blocks, the last of which has fewer rows.
+    """
+    monkeypatch.setattr("dpdist.inference.moves.sampled_rows.BLOCK_NUMBERS", 1)
+    monkeypatch.setattr("dpdist.inference.moves.sampled_rows.FEWEST_ROWS", 7)
     rng = np.random.default_rng(1)
     rows, weights = case.rows(rng, 40, 3), rng.uniform(0.5, 2.0, 40)
     model = Model(filled(case, rows), allocation)

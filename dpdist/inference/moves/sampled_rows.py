@@ -14,7 +14,7 @@ from dpdist.core.errors import PrecisionError
 from dpdist.inference.moves.change import EMPTY
 from dpdist.inference.moves.divide import NOT_FINITE
 from dpdist.kernels.arrangements import share_arrangements
-from dpdist.models.families.base import Family, Features, Rows, dense_rows
+from dpdist.models.families.base import Family, Features, Rows, dense_rows, is_sparse
 from dpdist.models.mixture import Model, side_by_side
 
 #: Nats a row by which an arrangement must gain in a step to go on being refined; steps that it may take to settle.
@@ -22,6 +22,8 @@ STEP_GAIN, MOST_STEPS = 1e-4, 30
 #: Nats a row by which q of the sample's statistics may be broader than q of all rows' for this to say by how much the
 #: fit is too good; rows at most that are left out of a component that is broader.
 TRUSTED, LEFT_OUT = 2.0, 64
+#: Numbers of a block of dense features, and rows of it at least.
+BLOCK_NUMBERS, FEWEST_ROWS = 2**17, 64
 
 
 class Arrangement(NamedTuple):
@@ -105,6 +107,11 @@ class SampledRows:
         """Products (n, C) of the rows with the `gradients` (C, F) of components."""
         return np.ascontiguousarray((gradients @ self.features.T).T)
 
+    def _blocks(self) -> list[slice]:
+        rows, columns = self.features.shape
+        step = rows if is_sparse(self.features) else max(FEWEST_ROWS, BLOCK_NUMBERS // columns)
+        return [slice(start, start + step) for start in range(0, rows, step)]
+
     def owned(self, owners: np.ndarray, members: int) -> np.ndarray:
         """Statistics (M, F) of so many components that own their rows whole, `owners` being (n,)."""
         return self.sums((owners[:, None] == np.arange(members)) * self.weights[:, None])
@@ -113,10 +120,14 @@ class SampledRows:
         """Each candidate, statistics (M, F), after a step of variational inference; they share their products."""
         ends = np.cumsum([len(stats) for stats in candidates])
         gradients = self.model.gradients(np.concatenate(candidates), ends)
-        resp, bounds = self.logits(gradients), np.zeros(len(ends))
-        if not share_arrangements(resp, self.weights, ends, bounds):
-            raise PrecisionError(NOT_FINITE)
-        stats = self.sums(resp)
+        stats, bounds = np.zeros(gradients.shape), np.zeros(len(ends))
+        resp = np.empty((len(self.weights), len(gradients)))
+        for part in self._blocks():  # whose features stay in the cache from one product to the other
+            features, own = self.features[part], resp[part]
+            own[...] = (gradients @ features.T).T
+            if not share_arrangements(own, self.weights[part], ends, bounds):
+                raise PrecisionError(NOT_FINITE)
+            stats += own.T @ features
         # H is the sum over rows of log Z less the expected logit, which is linear in the statistics.
         entropies = bounds - _sums((stats * gradients).sum(axis=1), ends)
         broader = self.broader(stats)
