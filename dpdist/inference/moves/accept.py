@@ -1,11 +1,11 @@
-"""The one rule by which changes of a model are accepted.
+"""The one rule that accepts or refuses changes of a model.
 
-Proposals are gone through greedily, the most promising first. Each is judged by its gain against the state that those
-accepted before it left, because gains do not add: two changes that pay alone may not pay together. What needs something
-that an accepted proposal has changed waits for another lap.
+Proposals are judged greedily, the most promising first. Each is judged by its gain in the state that the proposals
+accepted before it have produced. Gains do not add: two changes that each gain alone may not gain together. A proposal
+whose components were changed by an accepted proposal is refused and may be made again in a later lap.
 
-A rule knows nothing of models. What is being changed is a :class:`Standing`: it says what a proposal gains on it as it
-stands, and how it stands afterwards.
+The rule knows nothing of models. The state being changed is a :class:`Standing`, which computes the gain of a proposal
+in this state and the state after a proposal is accepted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 
 class Reason(Enum):
-    """Why a proposal ended as it did."""
+    """Why a proposal was accepted, refused or postponed."""
 
     ACCEPTED = "accepted: the exact ELBO rises"
     NO_GAIN = "refused: the exact ELBO does not rise"
@@ -37,31 +37,31 @@ class Reason(Enum):
 
 
 class Standing(ABC):
-    """What proposals change, as those accepted so far leave it; a value, never changed in place."""
+    """The state that proposals change, after those accepted so far; an immutable value."""
 
     @abstractmethod
     def gain(self, proposal: int) -> float:
-        """What accepting a proposal now would add to the objective, in nats; asked only where :meth:`holds`."""
+        """Increase of the objective in nats if the proposal were accepted now; called only where `holds` is true."""
 
     @abstractmethod
     def after(self, proposal: int) -> Self:
-        """How things stand once a proposal is accepted."""
+        """The state after the proposal is accepted."""
 
     def threshold(self, proposal: int) -> float:
-        """Nats that a gain must exceed; below zero only for what tidies up and may cost that much."""
+        """Nats that a gain must exceed; negative only for a clean-up that is allowed to lose that much."""
         return 0.0
 
     def holds(self, proposal: int) -> bool:
-        """Whether all that a proposal would change is still as it was when the proposal was made."""
+        """Whether everything that the proposal would change is unchanged since it was made."""
         return True
 
     def too_many_with(self, proposal: int) -> bool:
-        """Whether there would be more components with a proposal than are allowed."""
+        """Whether accepting the proposal would exceed the allowed number of components."""
         return False
 
 
 class Verdict(NamedTuple):
-    """What became of a proposal, and its gain in nats when that was decided; NaN where it was not asked for."""
+    """The decision on a proposal, and its gain in nats at that time; NaN if the gain was not computed."""
 
     proposal: int
     gain: float
@@ -75,12 +75,12 @@ def judge(
 
     Parameters
     ----------
-    standing : before any is accepted
-    promise : (P,) by how much each proposal seems to gain; of those alike to six digits the first is judged first, for
-        two ways to the same change differ by rounding
+    standing : the state before any proposal is accepted
+    promise : (P,) estimated gain of each proposal; among estimates equal to six digits the first proposal is judged
+        first, because two ways to make the same change differ by rounding
     exact : whether `promise` holds the exact gains before anything is accepted. Then proposals that do not gain alone
-        are refused for that without another look.
-    doubts : (P,) nats that each gain must exceed as well, where gains are estimated from a part of the data
+        are refused without computing their gain again.
+    doubts : (P,) further nats that each gain must exceed, where gains are estimated from a part of the data
     """
     verdicts = []
     for proposal in np.argsort(-_to_digits(promise), kind="stable").tolist():
@@ -103,20 +103,21 @@ def judge(
 
 
 def _to_digits(gains: np.ndarray) -> np.ndarray:
-    """Gains to 20 bits."""
+    """Gains rounded to 20 bits."""
     mantissa, exponent = np.frexp(gains)
     return np.asarray(np.ldexp(np.round(mantissa * 2.0**20), exponent))
 
 
 def accepted(verdicts: list[Verdict]) -> list[int]:
-    """The proposals accepted, in the order in which they were."""
+    """Indices of the accepted proposals, in order of acceptance."""
     return [verdict.proposal for verdict in verdicts if verdict.reason is Reason.ACCEPTED]
 
 
 def reason_for(gain: float, threshold: float, doubt: float = -np.inf) -> Reason:
-    """What becomes of a proposal that only its gain speaks for or against; a gain that is not a number is none.
+    """The decision on a single proposal by its gain alone; NaN counts as no gain.
 
-    A loss as small as a gain that is refused for rounding is refused for that, too: which of them it is, is rounding.
+    A loss of at most the threshold's size is also refused with the reason "rounding", because rounding decides its
+    sign.
     """
     if gain > threshold:
         return Reason.ACCEPTED if gain > doubt else Reason.UNCERTAIN
@@ -125,14 +126,17 @@ def reason_for(gain: float, threshold: float, doubt: float = -np.inf) -> Reason:
 
 
 def may_overtake(gain: float, before: float, laps: int) -> bool:
-    """Whether what does not gain yet may within some laps, rising as in the last one, when it gained `before`; what was
-    not judged then may."""
+    """Whether a proposal without a gain may gain within `laps` laps, if its gain keeps rising as from `before` to
+    `gain`.
+
+    True if `before` is not finite, which means that the proposal was not judged before.
+    """
     return laps > 0 and (not np.isfinite(before) or gain + laps * (gain - before) > 0)
 
 
 @dataclass(frozen=True, eq=False)
 class _Untouched(Standing):
-    """Pairs of components, of which those merged so far have `taken` some; what :func:`judge` asks of them."""
+    """Pairs of components; `taken` holds the components of the pairs accepted so far."""
 
     pairs: np.ndarray
     gains: np.ndarray
@@ -149,6 +153,8 @@ class _Untouched(Standing):
 
 
 def disjoint(pairs: np.ndarray, gains: np.ndarray, promise: np.ndarray | None = None) -> np.ndarray:
-    """Those of some pairs (P, 2) that gain and share no component, taken by `promise` (P,), or by gain, (Q, 2)."""
+    """Pairs of `pairs` (P, 2) that gain and share no component, (Q, 2), chosen greedily by `promise` (P,) or else by
+    gain.
+    """
     verdicts = judge(_Untouched(pairs, gains), gains if promise is None else promise)
     return pairs[np.array(accepted(verdicts), dtype=np.intp)]

@@ -1,9 +1,9 @@
-"""Many components seeded in a sample of rows and merged while that raises the bound.
+"""Components seeded in large number on a sample of rows, and merged while that raises the bound.
 
-Splits of one component find what parts its rows best; what takes several cuts at once, none of which gains alone, they
-miss. From more components than there will be, merges come to such arrangements from the other side. Which of them merge
-is decided by evidence and entropy, not by the distance of means; disjoint pairs do at once, and between such rounds all
-components are refined.
+Splits find the best single division of a component, and miss arrangements that need several divisions at once, none of
+which gains alone. Merging from more components than the result will have reaches such arrangements. Evidence and
+entropy, not the distance between means, decide which components merge. Disjoint pairs merge at once, and all components
+are refined between such rounds.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from dpdist.inference.moves.seeding import alike_in_a_column, many_nearest_seeds
 from dpdist.kernels.softmax import pair_entropy
 from dpdist.models.sufficient_statistics import Summary
 
-#: Times that seeds are drawn by distances: each finds in half of the groups what splits miss, on 50 components of
-#: pictures. Steps of variational inference before pairs are merged.
+#: Number of seedings by distance: each finds half of what splits miss, measured on 50 components of pictures. Number of
+#: steps of variational inference before pairs are merged.
 DRAWS, STEPS = 4, 2
 
 
 def agglomerated(sample: SampledRows, seeds: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """What so many seeds come to, drawn by distances, once in units of spread, and by values of a column where these
-    recur: statistics (M, F) of each.
+    """Results of `seeds` seeds: statistics (M, F) for each seeding. Seeds are drawn by distance, once with columns
+    scaled to unit spread, and by the values of a column if these recur.
 
-    Each is of the highest bound on the way. There are fewer where rows are too alike for so many seeds.
+    Each result is the arrangement with the highest bound along the way. There are fewer results if rows have too few
+    distinct values for so many seeds.
     """
     measures = (sample.points, DRAWS), (standardized(sample.points, sample.weights), 1)
     drawn = [many_nearest_seeds(points, sample.weights, seeds, draws, rng) for points, draws in measures]
@@ -58,13 +59,13 @@ def _merged(now: Arrangement, pairs: Sequence[tuple[int, int]]) -> np.ndarray:
 
 
 def _pairs(sample: SampledRows, now: Arrangement) -> list[tuple[int, int]]:
-    """Disjoint pairs of components that gain by merging, the best ones first."""
+    """Disjoint pairs of components whose merge gains, best first."""
     number = len(now.stats)
     first, second = np.triu_indices(number, 1)
     gains = np.zeros(len(first))
-    pair_entropy(np.ascontiguousarray(now.resp), np.ones(len(now.resp)), first, second, gains)  # they hold the weights
+    pair_entropy(np.ascontiguousarray(now.resp), np.ones(len(now.resp)), first, second, gains)  # weights are in resp
     gains /= sample.share
     gains += pair_gains(sample.model, Summary(now.stats / sample.share, np.zeros(number)))[first, second]
-    # A component of both is broader than all rows would make it by about as much as that of the two which costs more.
+    # The cost of breadth of a merged component is about that of the costlier of the two.
     gains -= np.maximum(now.broader[first], now.broader[second])
     return [(i, j) for i, j in disjoint(np.stack([first, second], axis=1), gains).tolist()]

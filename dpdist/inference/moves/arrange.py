@@ -1,13 +1,13 @@
-"""Sampled rows of a few components arranged anew: components split, pairs merged, or both at once.
+"""Rearranging the sampled rows of a few components: splitting components, merging pairs, or both at once.
 
-Where two components share their rows out badly, merging them loses, and so does splitting one, though to merge them and
-split what they hold together anew may gain. All of these are tried on the sample and refined for some steps of
-variational inference; the best is followed, as long as what the sample says of the bound on all rows rises. Where none
-is better, single rows go to another component (:mod:`dpdist.inference.moves.hops`); where that is no better than a
-pair, or the one there is, what many components come to by merging is tried (:mod:`dpdist.inference.moves.agglomerate`).
-To merge two and split a third was never the best. Of more components than a few only their outer rows are looked at,
-which all together may make one more. Source: the split-and-merge EM of Ueda, Nakano, Ghahramani & Hinton (2000), with
-the number of components free.
+Where two components share their rows badly, merging them loses and so does splitting one of them, although merging both
+and splitting the result again may gain. All of these changes are tried on the sample and refined by some steps of
+variational inference. The best one is adopted, and the search repeats while the estimated bound on all rows rises. If
+none gains, single rows are moved to other components (:mod:`dpdist.inference.moves.hops`). If that does not help a
+group of one or two components, many components are seeded and merged (:mod:`dpdist.inference.moves.agglomerate`).
+Merging two components while splitting a third was never the best change. In wide groups only the outer rows of all
+members are examined, which together may form one more component. Source: the split-and-merge EM of Ueda, Nakano,
+Ghahramani & Hinton (2000), with a free number of components.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from dpdist.inference.moves.sampled_rows import Arrangement, SampledRows
 from dpdist.inference.moves.shells import shells
 from dpdist.inference.moves.split import Split
 
-#: Arrangements refined of those tried and for how many steps, after which the best go on to the next stage: what ends
-#: higher may begin lower.
+#: Number of arrangements kept in each stage, and steps of refinement, after which the best enter the next stage; many
+#: are kept at first, because what ends higher may start lower.
 STAGES = (10, 3), (5, 5), (3, 12)
-#: Components that are seeded and merged where all else finds nothing better than one or two. Of three to five members
-#: they found a little more, at twice the cost of all searches.
+#: Number of components that are seeded and merged if all else fails to improve a group of one or two. For groups of
+#: three to five they gained a little more, but doubled the cost of all searches.
 SEEDS = 8
-#: Children of one split that are tried among other changes.
+#: Largest number of divisions of one component that are tried among the other changes.
 SEEDED = 3
-#: Times that the best arrangement is followed.
+#: Largest number of rounds, each of which adopts the best arrangement.
 ROUNDS = 4
-#: Nats a row by which an arrangement must gain in a round to be followed.
+#: Nats per row that an arrangement must gain in a round to be adopted.
 ROUND_GAIN = 5e-3
-#: Share of a row below which it is not looked at when a component is split.
+#: Rows of which a component holds less than this share are ignored when it is split.
 FEW = 1e-2
-#: Shares of what each component holds that are taken for its outer rows.
+#: Shares of each component that are tried as its outer rows.
 OUTER = 0.1, 0.2, 0.3
 
 
 def best_of(sample: SampledRows, candidates: Sequence[np.ndarray], least: float) -> Arrangement | None:
-    """The best of candidates, the most promising first, as far as its refinement leads above `least`, or None."""
+    """The refined best of the candidates, which come most promising first, or None if it does not reach `least`."""
     remaining = contest(sample, candidates, STAGES, least)
     if not remaining:
         return None
@@ -59,15 +59,15 @@ def best_of(sample: SampledRows, candidates: Sequence[np.ndarray], least: float)
 def rearranged(
     sample: SampledRows, settled: Arrangement, split: Split, rng: np.random.Generator, most: float = np.inf
 ) -> Arrangement | None:
-    """The best arrangement found, or None where none is better than the one that there is.
+    """The best arrangement found, or None if none is better than the present one.
 
     Parameters
     ----------
-    sample : rows that components hold
-    settled : what these components settle to
+    sample : rows of the components
+    settled : the present components after refinement on the sample
     split : how components are split
     rng : of the seedings
-    most : components that there may be
+    most : largest number of components
     """
     now, found = settled, None
     for _ in range(ROUNDS):
@@ -77,25 +77,25 @@ def rearranged(
             best = best_of(sample, [gone], least)
         if best is None and found is None and len(settled.stats) <= 2:
             best = best_of(sample, _anew(sample, rng, most), least)
-        if best is None or not len(best.occupied.stats):  # of next to no weight
+        if best is None or not len(best.occupied.stats):  # all components are nearly empty
             break
         now = found = best.occupied
     return found
 
 
 def surrounded(sample: SampledRows, settled: Arrangement) -> Arrangement | None:
-    """The best arrangement of settled components and one more, which begins with the outer rows of all.
+    """The best arrangement of the settled components and one more, seeded with the outer rows of all of them.
 
-    None where it is not better. Rows far from every middle are few in each component, so that splits do not pay; those
-    of many components together may.
+    None if it is not better. Rows far from every centre are few in each component, so splits do not pay; those of many
+    components together may.
     """
     found = best_of(sample, _around(sample, settled), settled.elbo + ROUND_GAIN * sample.rows)
     return found.occupied if found is not None and len(found.occupied.stats) else None
 
 
 def _anew(sample: SampledRows, rng: np.random.Generator, most: float) -> list[np.ndarray]:
-    """Arrangements, statistics (M, F) of each, that many seeds come to."""
-    if sample.weights.sum() < 1:  # too little for so many
+    """Arrangements, statistics (M, F) of each, found by merging many seeded components."""
+    if sample.weights.sum() < 1:  # too few rows for so many seeds
         return []
     return [stats for stats in agglomerated(sample, SEEDS, rng) if len(stats) <= most]
 
@@ -103,9 +103,9 @@ def _anew(sample: SampledRows, rng: np.random.Generator, most: float) -> list[np
 def _candidates(
     sample: SampledRows, now: Arrangement, split: Split, rng: np.random.Generator, most: float
 ) -> list[np.ndarray]:
-    """Arrangements, statistics (M', F) of each: splits, merges and both at once in turn, each the most promising first.
+    """Arrangements, statistics (M', F) of each, alternating between splits, merges and both; best of each kind first.
 
-    What refinement adds differs much more between these three than within each.
+    The improvement by refinement differs much more between these three kinds than within each.
     """
     kinds: dict[tuple[int, int], list[_Change]] = {}
     for change in _changes(sample, now, split, rng, most):
@@ -116,7 +116,7 @@ def _candidates(
 
 
 class _Change(NamedTuple):
-    """What a change seems to gain, the components it removes and the statistics (M, F) it puts there."""
+    """Estimated gain of a change, the components it removes, and the statistics (M, F) of those it adds."""
 
     gain: float
     removed: list[int]
@@ -141,8 +141,9 @@ def _changes(
 
 
 def _around(sample: SampledRows, now: Arrangement) -> list[np.ndarray]:
-    """Statistics (M + 1, F) of components without the rows that lie outermost in each, and of all these as one, for
-    every share of these."""
+    """Statistics (M + 1, F) of the components without their outer rows, and of all outer rows as one component, for
+    every share in :data:`OUTER`.
+    """
     depths = sample.logits(sample.model.family.coefficients(now.stats).T)
     outer = [shells(depths[:, [k]], own, np.array([OUTER])) for k, own in enumerate(now.resp.T)]
     beyond = np.stack(outer, axis=2) * now.resp[:, None]
@@ -151,7 +152,7 @@ def _around(sample: SampledRows, now: Arrangement) -> list[np.ndarray]:
 
 
 def _split(sample: SampledRows, weights: np.ndarray, split: Split, rng: np.random.Generator) -> list[Children]:
-    """Children among which rows of `weights` (n,) are divided, of some seedings, as far as they seem to pay."""
+    """Children from several seedings that divide the rows with `weights` (n,) and seem to gain."""
     rows = np.flatnonzero(weights > FEW * sample.weights)
     if not len(rows):
         return []

@@ -1,13 +1,13 @@
-"""What a move is: it proposes changes of the set of components, which workers measure for a lap.
+"""The interface of a move: it proposes changes to the set of components, and workers measure them during a lap.
 
-Every lap goes like this. When the one before ends, each :class:`Move` of a run makes its :class:`Proposals` on the
-coordinator; each of these removes some components and puts replacements in their place. During the lap workers measure
-what cannot be derived from the components' own summary (children's statistics, pair entropies); measurements add like
-summaries do. At its end all proposals of all moves are judged together (:mod:`dpdist.inference.moves.change`), those
-accepted are applied to every batch summary, and the moves propose again.
+At the end of each lap, each :class:`Move` of a run makes its :class:`Proposals` on the coordinator. A proposal removes
+some components and puts replacements in their place. During the next lap workers measure what cannot be computed from
+the components' own summary (statistics of children, entropies of pairs); measurements add up over rows, as summaries
+do. At the end of that lap all proposals of all moves are judged together (:mod:`dpdist.inference.moves.change`), the
+accepted ones are applied to every batch summary, and the moves propose again.
 
-A move of one's own is a file with two frozen dataclasses, one of each kind: of its parameters, and of the arrays that
-say what it proposes. :func:`dpdist.testing.check_move` holds it to the laws.
+A user-defined move is a file with two frozen dataclasses: one holds the move's parameters, the other the arrays that
+describe its proposals. :func:`dpdist.testing.check_move` checks it against the laws.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from dpdist.models.sufficient_statistics import Summary
 
 
 class Proposals(ABC):
-    """What a move tries during a lap, and what it has to remember from lap to lap.
+    """What a move tries during a lap, and what it remembers from lap to lap.
 
-    A frozen dataclass of numbers, arrays and such dataclasses, which is sent to workers and stored with the run.
-    Components are named by their positions during the lap.
+    A frozen dataclass of numbers, arrays and further dataclasses of that kind; it is sent to workers and stored with
+    the run. Components are identified by their positions during the lap.
     """
 
     @abstractmethod
@@ -41,66 +41,67 @@ class Proposals(ABC):
 
     @abstractmethod
     def blank(self, columns: int) -> Summary:
-        """The measurement of no rows, for statistics of `columns` columns."""
+        """The measurement of zero rows, for statistics with `columns` columns."""
 
     def armed(self, model: Model, posterior: Posterior, measured: Summary) -> Proposals:
-        """The same proposals ready to measure under `posterior`, given what was measured so far."""
+        """The same proposals, ready to measure under `posterior`, given what has been measured so far."""
         return self
 
     @abstractmethod
     def measure(self, block: Block) -> Summary:
-        """What the proposals need to know of some rows; adds over rows."""
+        """What the proposals need to know about the rows of a block; additive over rows."""
 
     @abstractmethod
     def removed(self, proposal: int) -> tuple[int, ...]:
-        """Components that proposal takes away."""
+        """Positions of the components that the proposal removes."""
 
     @abstractmethod
     def replacement(self, proposal: int, summary: Summary, measured: Summary) -> Summary:
-        """The components put in their place; linear in both arguments."""
+        """Summary of the components that replace the removed ones; linear in both arguments."""
 
     @abstractmethod
     def heirs(self, proposal: int, summary: Summary, measured: Summary) -> tuple[int, ...]:
-        """For each replacement the component whose identity it keeps, or -1 for a new one."""
+        """For each replacement, the position of the component whose id it keeps, or -1 for a new id."""
 
     def evidence_before(self, proposal: int, evidence: np.ndarray, replaced: Summary, model: Model) -> float:
         """Sum of A over the removed components; `evidence` (K,) holds A of every component."""
         return float(evidence[list(self.removed(proposal))].sum())
 
     def tried(self, ids: np.ndarray) -> np.ndarray:
-        """(K,) bool, components with `ids` for which the move was tried as they are, and has not changed them yet.
+        """(K,) bool, the components `ids` that the move has tried in their present state without changing them so far.
 
-        A move for which all else should be tried first asks those before it in the list.
+        A move that should act only after all else was tried calls this on the moves before it in the list.
         """
         return np.ones(len(ids), dtype=bool)
 
     def cooling(self, ids: np.ndarray, lap: int) -> np.ndarray:
-        """(K,) bool, components with `ids` that the move leaves alone in `lap` for a while, having tried them."""
+        """(K,) bool, the components `ids` that the move skips in `lap`, because it tried them recently."""
         return np.zeros(len(ids), dtype=bool)
 
     def reserved(self) -> np.ndarray:
-        """Components that moves later in the list had better leave alone, because they are being worked on."""
+        """Positions of components that this move is working on, so that later moves in the list should skip them."""
         return np.zeros(0, dtype=np.intp)
 
 
 @dataclass(frozen=True, eq=False)
 class LapEnd:
-    """What a move may look at when it proposes: the components as the lap's accepted moves left them.
+    """What a move may use to make proposals: the components after the accepted moves of the lap were applied.
 
     Parameters
     ----------
     model : Model
-    backend : where work can be given away
-    seed, lap : keys of draws; the lap is the one that ends
-    settled : whether the ELBO hardly changed in it
-    ids : (K,) of the components
+    backend : executes tasks of the move
+    seed, lap : keys of random draws; `lap` is the lap that ends
+    settled : whether the ELBO hardly changed in this lap
+    ids : (K,) component ids
     summary : of the whole data
     origins : (K,) position of each component during the lap, or -1 if a move made or changed it
-    samples : rows and their weights drawn during the lap, of the components for which there are any
-    change : of the ELBO in it before its moves, in nats
-    made : by the kind of a move, positions of the components that it made at this end
-    losses : ``pair_losses`` where they are known
-    asked : (K,) bool, components of which rows were to be drawn in the lap, and those that a move made; None if all
+    samples : by component, rows drawn during the lap and their weights, for components that have any
+    change : of the ELBO in this lap before its moves, in nats
+    made : by kind of move, positions of the components that it made at this lap end
+    losses : ``pair_losses`` if already computed, else None
+    asked : (K,) bool, components from which rows were to be drawn in the lap, and components that a move made; None for
+        all
     """
 
     model: Model
@@ -119,38 +120,38 @@ class LapEnd:
 
     @cached_property
     def places(self) -> dict[int, int]:
-        """Position during the lap -> position now, of the components that no move touched."""
+        """Position during the lap -> position now, for the components that no move touched."""
         return {int(old): place for place, old in enumerate(self.origins) if old >= 0}
 
     @cached_property
     def sampled(self) -> np.ndarray:
-        """(K,) bool, components of which there are sampled rows."""
+        """(K,) bool, components that have sampled rows."""
         return np.isin(np.arange(len(self.ids)), list(self.samples))
 
     @property
     def full(self) -> bool:
-        """Whether there are as many components as may be."""
+        """Whether the allowed number of components is reached."""
         return self.room <= 0
 
     @property
     def room(self) -> float:
-        """How many components there may be beside these."""
+        """How many more components are allowed."""
         limit = self.model.allocation.max_components
         return np.inf if limit is None else limit - len(self.ids)
 
     @cached_property
     def pair_gains(self) -> np.ndarray:
-        """As :func:`dpdist.inference.moves.pairs.screened_gains` of the components; found once for all moves."""
+        """:func:`dpdist.inference.moves.pairs.screened_gains` of the components, computed once for all moves."""
         return with_shared(self.model, self.summary, self.pair_losses)
 
     @cached_property
     def pair_losses(self) -> np.ndarray:
-        """As :func:`dpdist.inference.moves.pairs.screened_losses`, likewise."""
+        """:func:`dpdist.inference.moves.pairs.screened_losses` of the components, computed once for all moves."""
         return screened_losses(self.model, self.summary, self.backend) if self.losses is None else self.losses
 
     @cached_property
     def neighbours(self) -> np.ndarray:
-        """(K, K - 1) the others, those first with which a component loses least evidence a row when merged."""
+        """(K, K - 1) the other components, ordered by how little evidence per row a merge with each would lose."""
         gains, counts = np.maximum(self.pair_gains, self.pair_gains.T), np.maximum(self.summary.counts, 1e-300)
         gains = gains / np.minimum.outer(counts, counts)
         np.fill_diagonal(gains, -np.inf)
@@ -158,14 +159,14 @@ class LapEnd:
 
 
 class Following(NamedTuple):
-    """What a move does next.
+    """What a move does in the next lap.
 
     Parameters
     ----------
     proposals : of the next lap
-    carried : rows of the last lap's measurement that go on; they come first in the next lap's
-    start : measurement that stands in for rows which new replacements have not seen; None for nothing
-    pending : whether the move has more to try, so that a run has not come to rest
+    carried : rows of the last lap's measurement that are kept; they come first in the next lap's measurement
+    start : measurement used in place of the rows that new replacements have not seen; None for zeros
+    pending : whether the move has more to try, so that the run has not converged
     """
 
     proposals: Proposals
@@ -182,22 +183,24 @@ class Move(ABC, Generic[P]):
 
     @property
     def kind(self) -> str:
-        """What the history calls its proposals."""
+        """Name of the move in the history."""
         return type(self).__name__.lower()
 
     @property
     def least_rows(self) -> int:
-        """Rows of a component in which it can find replacements, as many as these at most; 0 if it draws no rows."""
+        """Smallest number of rows of a component in which the move can find replacements; 0 if it draws no rows."""
         return 0
 
     @property
     def most_rows(self) -> int:
-        """Rows whose features it holds at a time where it looks for replacements; 0 if those of one component."""
+        """Largest number of rows whose features the move holds at a time during a search; 0 for the rows of one
+        component.
+        """
         return 0
 
     @abstractmethod
     def none(self) -> P:
-        """No proposals, with which a run begins."""
+        """No proposals; a run starts with them."""
 
     @abstractmethod
     def propose(self, end: LapEnd, before: P, verdicts: Sequence[Verdict], others: Sequence[Proposals]) -> Following:
@@ -205,20 +208,22 @@ class Move(ABC, Generic[P]):
 
         Parameters
         ----------
-        end : how things stand
-        before : the lap's own proposals
-        verdicts : what became of them
-        others : what moves before this one in the list try in the next lap
+        end : the state at the end of the lap
+        before : the proposals of the lap that ends
+        verdicts : the decisions on them
+        others : the next proposals of the moves before this one in the list
         """
 
     def postpones(self, proposals: P, proposal: int, gain: float) -> bool:
-        """Whether a proposal that does not gain is to go on instead of being refused."""
+        """Whether a proposal without a gain is measured for another lap instead of being refused."""
         return False
 
     def wants_rows(self, proposals: P, ids: np.ndarray, lap: int) -> np.ndarray:
-        """(K,) bool, the components with `ids` of which rows have to be drawn in `lap`, to propose at its end."""
+        """(K,) bool, the components `ids` from which rows must be drawn in `lap`, so that the move can propose at its
+        end.
+        """
         return np.zeros(len(ids), dtype=bool)
 
 
-#: A move, whatever its proposals are.
+#: A move with any type of proposals.
 AnyMove = Move[Any]

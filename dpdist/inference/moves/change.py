@@ -1,11 +1,11 @@
-"""What accepting proposals gains, exactly, and the map from old components to new ones that the accepted ones make.
+"""The exact gain of proposals, and the map from old to new components that the accepted ones define.
 
 The exact gain of a proposal is
 
     sum A(replacements) - sum A(removed) + A_alloc(counts after) - A_alloc(counts before) + H after - H before
 
-with counts in descending order where the allocation is ordered. Gains add in A and H but not in A_alloc, so each is
-judged against the counts left by those accepted before it (:mod:`dpdist.inference.moves.accept`).
+with counts in descending order where the allocation is ordered. Gains add in A and H but not in A_alloc, so each
+proposal is judged with the counts that the proposals accepted before it produce (:mod:`dpdist.inference.moves.accept`).
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from dpdist.models.allocations import Allocation
 from dpdist.models.mixture import Model
 from dpdist.models.sufficient_statistics import Summary, concatenate
 
-#: A component of a smaller expected count is faint, no row is its own; of one below the second there is nothing. Any
-#: that hardly matters may raise the ELBO by about its count n: a faint one must gain more than 2 n nats to be added,
-#: and may be removed at a loss of less than n.
+#: A component with an expected count below FAINT is faint: no row belongs to it. One with a count below EMPTY is empty.
+#: A component that hardly matters may raise the ELBO by about its count n. So a proposal that adds a faint component
+#: must gain more than 2 n nats, and one that removes a faint component may lose up to n nats.
 FAINT, EMPTY = 0.5, 1e-3
-#: Replacements are judged in chunks of about this many numbers.
+#: Evidences of replacements are computed in chunks of about this many numbers.
 _CHUNK = 2_000_000
 
 
 class MoveVerdict(NamedTuple):
-    """One proposal's exact gain in nats, and what became of it; `move` is its place in the list of moves."""
+    """A proposal's exact gain in nats and the decision on it; `move` is the position in the list of moves."""
 
     move: int
     proposal: int
@@ -48,23 +48,23 @@ class _Candidate:
     removed: tuple[int, ...]
     counts: np.ndarray  # of the replacements
     fixed: float  # gain in A and H
-    scale: float  # size of the numbers it was computed from
+    scale: float  # magnitude of the numbers from which the gain was computed
 
     @property
     def growth(self) -> int:
-        """By how many components there are more with it."""
+        """How many components the proposal adds."""
         return len(self.counts) - len(self.removed)
 
 
 def rounding(dtype: type, scale: float, elbo: float) -> float:
-    """Nats below which a gain cannot be told from rounding."""
+    """Nats below which a gain cannot be distinguished from rounding."""
     return 4.0 * float(np.finfo(dtype).eps) * scale + 64 * float(np.finfo(np.float64).eps) * abs(elbo)
 
 
 def judge_moves(
     model: Model, total: Summary, proposals: Sequence[Proposals], measured: Sequence[Summary], dtype: type = np.float64
 ) -> list[MoveVerdict]:
-    """Exact verdicts on every proposal, best gain first; the accepted ones do not overlap."""
+    """Exact verdicts on all proposals, best gain first; accepted proposals do not overlap."""
     candidates, counts = _candidates(model, total, proposals, measured), total.counts
     standing = _Counts(
         candidates, model.elbo(total), dtype, model.allocation, counts, np.ones(len(counts), bool), np.zeros(0)
@@ -76,17 +76,17 @@ def judge_moves(
 
 @dataclass(frozen=True, eq=False)
 class _Counts(Standing):
-    """The counts of the components as the proposals accepted so far leave them.
+    """Counts of the components after the proposals accepted so far.
 
     Parameters
     ----------
     candidates : all proposals
-    elbo : of the whole before any is accepted
-    dtype : of the products from which gains were computed
+    elbo : of the model before any proposal is accepted
+    dtype : of the matrix products from which gains were computed
     allocation : of the model
-    counts : (K,), of the components before
-    kept : (K,) bool, those of them that no accepted proposal removed
-    added : counts of the replacements accepted
+    counts : (K,) of the components before any proposal is accepted
+    kept : (K,) bool, components that no accepted proposal removed
+    added : counts of the replacements of accepted proposals
     """
 
     candidates: Sequence[_Candidate]
@@ -99,18 +99,18 @@ class _Counts(Standing):
 
     @cached_property
     def evidence(self) -> float:
-        """A_alloc of the components in the order that they take after the lap."""
+        """A_alloc of the components in the order that they will have after the lap."""
         counts = np.concatenate([self.counts[self.kept], self.added])
         return float(self.allocation.log_evidence(self.allocation.in_order(counts)))
 
     def gain(self, proposal: int) -> float:
-        """What accepting a candidate adds to the ELBO."""
+        """Increase of the ELBO if the candidate is accepted."""
         return self.candidates[proposal].fixed + (self.after(proposal).evidence - self.evidence)
 
     def threshold(self, proposal: int) -> float:
-        """Nats that a candidate's gain must exceed: rounding, and more if a faint component would be new.
+        """Nats that a candidate's gain must exceed: rounding, and more if it would add a faint component.
 
-        If one would be gone, less, so that it can go.
+        If it would remove a faint component, the threshold is lower, so that the component can be removed.
         """
         candidate = self.candidates[proposal]
         noise = rounding(self.dtype, candidate.scale, self.elbo)
@@ -121,16 +121,16 @@ class _Counts(Standing):
         return noise
 
     def holds(self, proposal: int) -> bool:
-        """Whether all that a candidate removes is still there."""
+        """Whether all components that the candidate removes are still present."""
         return bool(self.kept[list(self.candidates[proposal].removed)].all())
 
     def too_many_with(self, proposal: int) -> bool:
-        """Whether a candidate adds components beyond the largest number that the allocation allows."""
+        """Whether the candidate would exceed the allocation's largest number of components."""
         growth, limit = self.candidates[proposal].growth, self.allocation.max_components
         return limit is not None and growth > 0 and int(self.kept.sum()) + len(self.added) + growth > limit
 
     def after(self, proposal: int) -> _Counts:
-        """With a candidate accepted."""
+        """The counts after a candidate is accepted."""
         candidate, kept = self.candidates[proposal], self.kept.copy()
         kept[list(candidate.removed)] = False
         return replace(self, kept=kept, added=np.append(self.added, candidate.counts))
@@ -139,7 +139,7 @@ class _Counts(Standing):
 def _candidates(
     model: Model, total: Summary, proposals: Sequence[Proposals], measured: Sequence[Summary]
 ) -> list[_Candidate]:
-    """Every proposal with its gain in A and H, the evidences computed of many replacements at a time."""
+    """Every proposal with its gain in A and H; the evidences of many replacements are computed together."""
     evidence, candidates = model.family.log_evidence(total.stats), []
     for some in _in_chunks(proposals, total, measured):
         after = model.family.log_evidence(np.concatenate([part.stats for _, _, part in some]))
@@ -156,7 +156,7 @@ def _candidates(
 def _in_chunks(
     proposals: Sequence[Proposals], total: Summary, measured: Sequence[Summary]
 ) -> Iterator[list[tuple[int, int, Summary]]]:
-    """Places of all proposals, each with its replacements, so many together as are about :data:`_CHUNK` numbers."""
+    """Move index, proposal index and replacements of all proposals, in chunks of about :data:`_CHUNK` numbers."""
     some, numbers = list[tuple[int, int, Summary]](), 0
     for m, tried in enumerate(proposals):
         for j in range(len(tried)):
@@ -172,9 +172,9 @@ def _in_chunks(
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """Accepted proposals turned into one map from old summaries to new ones.
+    """Accepted proposals as one map from old summaries to new ones.
 
-    ``kept`` are the untouched components, ``accepted`` (move, proposal) pairs, and ``order`` sorts the kept
+    ``kept`` holds the untouched components, ``accepted`` the pairs (move, proposal), and ``order`` sorts the kept
     components followed by all replacements.
     """
 
@@ -184,12 +184,12 @@ class Change:
 
     @property
     def origins(self) -> np.ndarray:
-        """(K,) the old component that each new one is, untouched, or -1."""
+        """(K,) position of each new component before the change if it is untouched, else -1."""
         new = len(self.order) - len(self.kept)
         return np.append(self.kept, np.full(new, -1, dtype=np.intp))[self.order]
 
     def apply(self, summary: Summary, proposals: Sequence[Proposals], measured: Sequence[Summary]) -> Summary:
-        """The summary of the same rows after the change; linear, so it serves batch summaries and total alike."""
+        """The summary of the same rows after the change; linear, so it applies to batch summaries and to the total."""
         parts = [summary.take(self.kept)]
         parts += [proposals[m].replacement(j, summary, measured[m]) for m, j in self.accepted]
         return concatenate(parts).take(self.order)
@@ -213,7 +213,7 @@ def change_from(
     measured: Sequence[Summary],
     verdicts: Sequence[MoveVerdict],
 ) -> Change:
-    """Collect the accepted proposals and the order of components after them."""
+    """The accepted proposals and the order of components after them."""
     accepted = tuple((v.move, v.proposal) for v in verdicts if v.reason is Reason.ACCEPTED)
     removed = {k for m, j in accepted for k in proposals[m].removed(j)}
     kept = np.array([k for k in range(len(total.entropy)) if k not in removed], dtype=np.intp)

@@ -1,7 +1,8 @@
 """Children of a component, found in a sample of its rows.
 
-They are seeded by k-means++, as shells around each other and as balls about a row. The best of each way take some steps
-of variational inference side by side, and are judged by where these lead (:mod:`dpdist.inference.moves.contest`).
+They are seeded by k-means++, as nested shells, and as balls around a row. The best of each method are refined side by
+side by some steps of variational inference and compared by their extrapolated bounds
+(:mod:`dpdist.inference.moves.contest`).
 """
 
 from __future__ import annotations
@@ -18,33 +19,33 @@ from dpdist.inference.moves.seeding import distances_from_drawn, many_nearest_se
 from dpdist.inference.moves.shells import column_depths, even_shares, shells, small_shares
 from dpdist.models.families.base import Rows
 
-#: Seedings of each way that are refined.
+#: Number of seedings of each method that are refined.
 FINALISTS = 2
 
 
 class Children(NamedTuple):
-    """Statistics (M, F) of children, and what they seem to gain over the one component whose rows they share out."""
+    """Statistics (M, F) of children, and their estimated gain over the one component whose rows they divide."""
 
     gain: float
     stats: np.ndarray
 
 
 def paying(sample: SampledRows, seeded: Sequence[np.ndarray], stages: Sequence[tuple[int, int]]) -> list[Children]:
-    """Of seeded children those that do not stand still below the one component, the most promising first."""
+    """Seeded children that do not stagnate below the bound of the single component, the most promising first."""
     one = sample.undivided
     found = contest(sample, seeded, stages, one, among_credible=False)
     return [Children(each.outlook - one, each.stats) for each in found]
 
 
 def seed_children(sample: SampledRows, children: int, seedings: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Statistics (M, F) of so many children among which sampled rows are divided, several of every way to seed them.
+    """Statistics (M, F) of `children` children that divide the sampled rows, from several seedings of each method.
 
-    Half of the k-means++ seedings measure distances as rows have them, half in units of each column's spread among
-    these rows, so that columns that hardly vary have a say as well. Beside these are half as many cuts between inner
-    and outer rows, half of them by their density under the one component, half by a column, and as many that part
-    those nearest to a row from the others. Of each of the five those are returned whose children have the highest
-    evidence after a first step of variational inference, the highest first. There are none when the rows hold too few
-    distinct points.
+    There are five methods. Half of the `seedings` k-means++ seedings use distances between rows as they are, the other
+    half scale each column by its spread among these rows, so that columns of small spread count. In addition, `seedings
+    // 4` seedings cut rows into inner and outer ones by their density under the single component, `seedings // 4` do so
+    by one column, and `seedings // 2` separate the rows nearest to a drawn row from the others. Of each method the
+    seedings are returned whose children have the highest evidence after one step of variational inference, highest
+    first. Returns an empty list if there are too few distinct rows.
     """
     seeding = _Seeding(sample)
     seeded = _seeded(seeding, children, seedings, rng)
@@ -57,7 +58,7 @@ def seed_children(sample: SampledRows, children: int, seedings: int, rng: np.ran
 
 
 def _finalists(evidence: np.ndarray, ways: np.ndarray, tie: float) -> list[int]:
-    """Some seedings of each way, those of the highest `evidence` (S,) first; where several came to the same, one."""
+    """Up to :data:`FINALISTS` seedings of each method, highest `evidence` (S,) first; equal ones are kept once."""
     found, left = list[int](), np.full(int(ways.max()) + 1, FINALISTS)
     alike = np.floor(evidence / tie)
     for k in np.argsort(-alike, kind="stable").tolist():
@@ -68,7 +69,7 @@ def _finalists(evidence: np.ndarray, ways: np.ndarray, tie: float) -> list[int]:
 
 
 def _seeded(seeding: _Seeding, children: int, seedings: int, rng: np.random.Generator) -> list[np.ndarray] | None:
-    """Of each way its seedings, in which child every row is, (n, S); None for too few distinct points."""
+    """For each method, the child of every row in each seeding, (n, S); None if there are too few distinct rows."""
     points, weights, half = seeding.sample.points, seeding.sample.weights, seedings // 2
     scaled = standardized(points, weights)
     near = [
@@ -81,7 +82,7 @@ def _seeded(seeding: _Seeding, children: int, seedings: int, rng: np.random.Gene
 
 
 def _cut(seeding: _Seeding, scaled: Rows, cuts: int, seedings: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Seedings between inner and outer rows: by density, by a column, and by the distance from a row."""
+    """Seedings that cut rows by density, by one column, and by the distance from a row."""
     weights, half, quarter = seeding.sample.weights, seedings // 2, seedings // 4
     found = []
     if quarter:
@@ -95,31 +96,33 @@ def _cut(seeding: _Seeding, scaled: Rows, cuts: int, seedings: int, rng: np.rand
 
 @dataclass(frozen=True, eq=False)
 class _Seeding:
-    """Sampled rows by which several seedings of children take their first step side by side.
+    """Sampled rows on which several seedings of children take their first step together.
 
-    A product with a few columns costs hardly more than with one, so all seedings share theirs. What the last child of a
-    seeding has is what the others leave.
+    A matrix product with a few columns costs hardly more than with one, so all seedings share theirs. The last child of
+    a seeding gets whatever the others leave.
     """
 
     sample: SampledRows
 
     @property
     def densities(self) -> np.ndarray:
-        """Log densities (n,) of the rows under the one component that holds them all, base measure apart."""
+        """Log densities (n,) of the rows under the single component that holds them all, without the base measure."""
         return self.sample.logits(self.sample.model.family.coefficients(self.sample.total[None]).T)[:, 0]
 
     def children(self, resp: np.ndarray) -> np.ndarray:
-        """Statistics (M, S, F) of children, `resp` (n, M - 1, S) being the weights that all but the last have."""
+        """Statistics (M, S, F) of children; `resp` (n, M - 1, S) holds the weighted responsibilities of all but the
+        last.
+        """
         own = self.sample.sums(resp.reshape(len(resp), -1)).reshape(*resp.shape[1:], -1)
         return np.concatenate([own, self.sample.total - own.sum(axis=0, keepdims=True)])
 
     def evidence(self, stats: np.ndarray) -> np.ndarray:
-        """(S,) of the children of each seeding together, their statistics being (M, S, F)."""
+        """(S,) summed evidence of the children of each seeding, from their statistics (M, S, F)."""
         found = self.sample.model.family.log_evidence(stats.reshape(-1, stats.shape[2])).reshape(stats.shape[:2])
         return np.asarray(found.sum(axis=0))
 
     def stepped(self, stats: np.ndarray) -> np.ndarray:
-        """Statistics (M, S, F) after a step of variational inference, each seeding by itself."""
+        """Statistics (M, S, F) after one step of variational inference in each seeding."""
         gradient = np.swapaxes(self.sample.model.gradient(np.swapaxes(stats, 0, 1)), 0, 1)
         gaps = (gradient[:-1] - gradient[-1]).reshape(-1, stats.shape[2])
         logits = self.sample.logits(gaps).reshape(-1, len(stats) - 1, stats.shape[1])

@@ -1,8 +1,8 @@
-"""Arrangements of a sample's rows refined side by side, of which fewer and fewer go on.
+"""Candidate arrangements of a sample's rows, refined side by side while the worse ones are dropped.
 
-What ends higher may begin lower: a few rows taken out of a component lose next to nothing at once and never gain, while
-what parts it well often begins far below. So arrangements are compared by where they would be some steps later, and
-those that stand still below what there is are given up.
+An arrangement that ends higher may start lower: moving a few rows out of a component costs almost nothing at first and
+never gains, while a good division often starts far below. So arrangements are compared by an extrapolation of their
+bound some steps ahead, and those that stagnate below the current bound are dropped.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ import numpy as np
 
 from dpdist.inference.moves.sampled_rows import STEP_GAIN, SampledRows
 
-#: Steps like its last one by which an arrangement is thought to go on where arrangements are compared.
+#: Number of further steps, each with the last step's increase, in the extrapolation that compares arrangements.
 AHEAD = 5
-#: Nats a row by which arrangements may differ that come to the same: the first is kept, not what rounding says.
+#: Arrangements whose bounds differ by less than this many nats per row count as equal; the first one is kept, so that
+#: rounding does not decide.
 ALIKE = 1e-7
 
 
 class Rising(NamedTuple):
-    """An arrangement, statistics (M, F), the bound after its last step, and by how much that raised it."""
+    """Statistics (M, F) of an arrangement, the bound after its last step, and the increase in that step."""
 
     stats: np.ndarray
     elbo: float
@@ -29,7 +30,7 @@ class Rising(NamedTuple):
 
     @property
     def outlook(self) -> float:
-        """The bound some steps later; of what was not refined yet it is not known."""
+        """The bound extrapolated :data:`AHEAD` steps; infinite for an arrangement that was not refined yet."""
         return self.elbo + AHEAD * self.rise if np.isfinite(self.rise) else np.inf
 
 
@@ -40,15 +41,16 @@ def contest(
     least: float,
     among_credible: bool = True,
 ) -> list[Rising]:
-    """Candidates that remain after some stages, the most promising first.
+    """The candidates that remain after all stages, the most promising first.
 
     Parameters
     ----------
-    sample : rows that they share out
-    candidates : statistics (M, F) of each; of those that promise alike the first come first
-    stages : how many go on, those that would be the highest soon, and for how many steps
-    least : a bound; what stands still below it is given up at once
-    among_credible : whether components go that are no more than the rows of the sample they hold
+    sample : rows that the candidates divide
+    candidates : statistics (M, F) of each; candidates with equal extrapolations keep their order
+    stages : (number kept, steps) of each stage; those with the highest extrapolated bound are kept
+    least : a bound; candidates that stagnate below it are dropped at once
+    among_credible : whether components that only fit the sample's own rows (:meth:`SampledRows.credible`) are removed
+        after the first step of each stage
     """
     still, rising = STEP_GAIN * sample.rows, [Rising(stats, -np.inf, np.inf) for stats in candidates]
     tie = ALIKE * sample.rows

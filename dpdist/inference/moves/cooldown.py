@@ -1,4 +1,4 @@
-"""Components that are left alone for a while, because what was proposed for them was refused."""
+"""Components that are skipped for some laps, because proposals for them were refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpdist.core.stored import Stored
 if TYPE_CHECKING:
     from dpdist.inference.moves.base import LapEnd
 
-#: A component whose count changed by this share since it was refused counts as a new one.
+#: A component whose count has changed by more than this share since its refusal counts as new.
 CHANGED = 0.1
 
 
@@ -23,7 +23,7 @@ def _none() -> np.ndarray:
 
 
 class Cooldown(NamedTuple):
-    """A component whose proposals were refused: how often, the lap from which it may be tried again, its size then."""
+    """Cooldown of a component: number of refusals, first lap in which it may be tried again, count when refused."""
 
     refusals: int
     until: int
@@ -32,11 +32,11 @@ class Cooldown(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Cooldowns:
-    """The cooldowns of components, one in each place of all arrays.
+    """Cooldowns of components, one entry per component in each array.
 
     Parameters
     ----------
-    ids : (R,) int64, of the components
+    ids : (R,) int64, component ids
     refusals : (R,) int64
     until : (R,) int64
     sizes : (R,) float64
@@ -53,7 +53,7 @@ class Cooldowns:
 
     @classmethod
     def of(cls, entries: Mapping[int, Cooldown]) -> Cooldowns:
-        """Of components by their ids."""
+        """Cooldowns from a mapping by component id."""
         values = list(entries.values())
         return cls(
             np.array(list(entries), dtype=np.int64),
@@ -69,29 +69,29 @@ class Cooldowns:
         return {i: Cooldown(*values) for i, *values in zip(self.ids.tolist(), *columns, strict=True)}
 
     def refused(self, ids: np.ndarray) -> np.ndarray:
-        """(K,) int, how often components were refused."""
+        """(K,) int, how often each component was refused."""
         return np.array([self.entries[i].refusals if i in self.entries else 0 for i in ids.tolist()], dtype=np.intp)
 
     def exhausted(self, ids: np.ndarray, tries: int) -> np.ndarray:
-        """(K,) bool, which components were refused so often that they are left alone until they change."""
+        """(K,) bool, components refused at least `tries` times; they are skipped until they change."""
         return self.refused(ids) >= tries
 
     def cooling(self, ids: np.ndarray, lap: int) -> np.ndarray:
-        """(K,) bool, which components are left alone in `lap`, however often they were refused."""
+        """(K,) bool, components whose cooldown lasts beyond `lap`, regardless of their number of refusals."""
         return np.array([i in self.entries and self.entries[i].until > lap for i in ids.tolist()], dtype=bool)
 
     def allow(self, ids: np.ndarray, lap: int, tries: int) -> np.ndarray:
-        """(K,) bool, which components may be tried in `lap`."""
+        """(K,) bool, components that may be tried in `lap`."""
         return np.asarray(~self.cooling(ids, lap) & ~self.exhausted(ids, tries))
 
     def after(self, end: LapEnd, refused: Iterable[int], laps: int) -> Cooldowns:
-        """The cooldowns after a lap: those of components that no move touched and whose counts hardly changed.
+        """Cooldowns after a lap: kept for components that no move touched and whose counts hardly changed.
 
         Parameters
         ----------
-        end : of the lap
-        refused : positions of untouched components that begin one
-        laps : for which they are left alone
+        end : end of the lap
+        refused : positions of untouched components whose cooldown starts now
+        laps : length of a cooldown
         """
         untouched = set(end.ids[end.origins >= 0].tolist())
         sizes = dict(zip(end.ids.tolist(), end.summary.counts.tolist(), strict=True))
@@ -100,6 +100,6 @@ class Cooldowns:
             before = entries[identity].refusals if identity in entries else 0
             entries[identity] = Cooldown(before + 1, end.lap + 1 + laps, sizes[identity])
         entries = {i: each for i, each in entries.items() if abs(sizes[i] - each.size) <= CHANGED * each.size}
-        if end.settled:  # a run that is about to rest tries all that it may try first
+        if end.settled:  # before a run converges, it tries every component once more
             entries = {i: each._replace(until=min(each.until, end.lap + 1)) for i, each in entries.items()}
         return Cooldowns.of(entries)

@@ -1,6 +1,6 @@
-"""Delete: the rows of a small component are shared among a few named absorbers.
+"""Delete: the rows of a small component are divided among a few given absorbers.
 
-Only the target's own responsibility is shared anew, so a delete touches its absorbers and nothing else.
+Only the target's own responsibilities are reassigned, so a delete changes its absorbers and nothing else.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from dpdist.inference.moves.divide import divide
 from dpdist.models.mixture import Block, Model, Posterior
 from dpdist.models.sufficient_statistics import Summary
 
-#: One component in so many is tried in a lap.
+#: One in this many components is tried in a lap.
 _EACH = 10
 
 
 @dataclass(frozen=True, eq=False)
 class Deletes(Proposals):
-    """Components that may go.
+    """Components that may be deleted.
 
     Parameters
     ----------
     targets : (J,) intp
-    absorbers : (J, M) intp, who takes each target's rows
-    coefficients : (J * M, F) or None before a posterior was made
+    absorbers : (J, M) intp, the components that absorb each target's rows
+    coefficients : (J * M, F), or None before a posterior exists
     """
 
     targets: Annotated[np.ndarray, Stored(("delete",), "component that may go")]
@@ -71,8 +71,7 @@ class Deletes(Proposals):
 def propose_deletes(total: Summary, pair_gains: np.ndarray, busy: np.ndarray, absorbers: int, limit: int) -> Deletes:
     """At most `limit` of the smallest components, each with its best merge partners as absorbers.
 
-    `busy` (K,) marks components that may not take part, because another move works on them.
-    Proposals are disjoint.
+    `busy` (K,) marks components excluded because another move works on them. Proposals are disjoint.
     """
     gains = np.maximum(pair_gains, pair_gains.T)
     free = ~busy

@@ -1,4 +1,4 @@
-"""The rows of groups of components divided among replacements: what moves that make components have workers measure."""
+"""Dividing the rows of groups of components among replacements: the measurement of moves that create components."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from dpdist.kernels.divide import divide_rows
 from dpdist.models.mixture import Block, summarise
 from dpdist.models.sufficient_statistics import Summary
 
-#: What is said where components that moves propose do not tell rows apart.
+#: Error message for proposed components whose log probabilities are not finite.
 NOT_FINITE = "the log probabilities of a proposed component are not finite; standardise the columns."
 
 
 def divide(block: Block, groups: np.ndarray, ends: np.ndarray, onto: np.ndarray, coefficients: np.ndarray) -> Summary:
-    """Measure what replacements make of the rows of groups: a summary of C rows.
+    """Divide the rows of groups of components among replacements; return their summary, C rows.
 
     Parameters
     ----------
     block : rows with their responsibilities
-    groups : (J, G) intp, the components of each group, -1 where there are fewer
-    ends : (J,) intp, behind the last replacement of each group
-    onto : (C,) intp, the component that a replacement's share is added to, or -1 for one of its own
+    groups : (J, G) intp, the components of each group, padded with -1
+    ends : (J,) intp, end index of each group's replacements
+    onto : (C,) intp, the component to which a replacement's responsibility is added, or -1 for a new component
     coefficients : (C, F) of the replacements' logits
 
     Raises

@@ -1,7 +1,7 @@
-"""Divisions: what groups of components hold is divided among replacements that were found in a sample of their rows.
+"""Divisions: the rows of a group of components are divided among replacements found in a sample of these rows.
 
-Splits divide one component, regroups several. Workers measure the replacements for some laps; replacements that do not
-pay at once go on being refined, and a group whose replacements never paid is left alone for a while.
+A split divides one component, a regroup several. Workers measure the replacements for some laps. Replacements that do
+not gain at once are refined further; a group whose replacements never gained is skipped for a while.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from dpdist.inference.moves.searched import SearchedGroups
 from dpdist.models.mixture import Block, Model, Posterior
 from dpdist.models.sufficient_statistics import Summary
 
-#: Refused for what they are, not because something else gained more.
+#: Reasons of a refusal that depend on the proposal alone, not on a better one.
 _REFUSED = (Reason.NO_GAIN, Reason.ROUNDING, Reason.LIMIT)
 
 
 @dataclass(frozen=True, eq=False)
 class Divisions(Proposals):
-    """Divisions under way, and the groups that rest after refused ones.
+    """Divisions in progress, and the groups that are skipped after refusals.
 
     Parameters
     ----------
-    groups : (J, G) intp, components whose rows are divided, -1 where a group has fewer; the first names the group
-    ends : (J,) intp, behind the last replacement of each; those of all groups stand one after the other, C in all
+    groups : (J, G) intp, components that are divided together, padded with -1; the first identifies the group
+    ends : (J,) intp, end index of each group's replacements; the C replacements of all groups are stored consecutively
     ages : (J,) int, laps spent so far
     gains : (J,) float, exact gain at the end of the last lap; -inf before the first
-    cooldowns : of groups, by the component that names them, where a move goes by it
-    searched : groups in which nothing was found, where a move goes by them
-    coefficients : (C, F) or None before a posterior was made
+    cooldowns : of groups, by their first component, for moves that use them
+    searched : groups in which nothing was found, for moves that use them
+    coefficients : (C, F), or None before a posterior exists
     """
 
     groups: Annotated[np.ndarray, Stored(("division", "member"), "components that are divided together, or -1")]
@@ -52,7 +52,7 @@ class Divisions(Proposals):
 
     @classmethod
     def begun(cls, groups: Sequence[tuple[int, ...]], sizes: Sequence[int]) -> Divisions:
-        """Of so many replacements each, none of which was measured yet."""
+        """New divisions with `sizes` replacements each, none of which was measured yet."""
         ages = np.zeros(len(groups), dtype=np.intp)
         return cls(_padded(groups), np.cumsum(sizes, dtype=np.intp), ages, np.full(len(groups), -np.inf))
 
@@ -63,7 +63,7 @@ class Divisions(Proposals):
         return Summary.zeros(int(self.ends[-1]) if len(self) else 0, columns)
 
     def armed(self, model: Model, posterior: Posterior, measured: Summary) -> Divisions:
-        """The same divisions with the replacements' posterior made from their statistics so far."""
+        """The same divisions with the posterior of the replacements, computed from their statistics so far."""
         if not len(self):
             return self
         coefficients = model.gradients(measured.stats, self.ends)
@@ -79,11 +79,11 @@ class Divisions(Proposals):
 
     @cached_property
     def sizes(self) -> np.ndarray:
-        """(J,) replacements of each group."""
+        """(J,) number of replacements of each group."""
         return np.diff(self.ends, prepend=0)
 
     def rows_of(self, proposal: int) -> slice:
-        """Where the replacements of a group stand in a measurement."""
+        """Rows of a measurement that hold the replacements of a group."""
         return slice(int(self.ends[proposal] - self.sizes[proposal]), int(self.ends[proposal]))
 
     def replacement(self, proposal: int, summary: Summary, measured: Summary) -> Summary:
@@ -91,11 +91,11 @@ class Divisions(Proposals):
         return Summary(measured.stats[rows], measured.entropy[rows])
 
     def heirs(self, proposal: int, summary: Summary, measured: Summary) -> tuple[int, ...]:
-        """A component's identity goes to the replacement nearest to it, the closest pairs first."""
+        """Each removed component passes its id to the nearest replacement; the closest pairs are matched first."""
         removed, rows = np.array(self.removed(proposal)), self.rows_of(proposal)
         old = summary.stats[removed] / np.maximum(summary.counts[removed], 1e-300)[:, None]
         new = measured.stats[rows] / np.maximum(measured.counts[rows], 1e-300)[:, None]
-        with np.errstate(over="ignore"):  # of what is infinitely far apart the order is of no consequence
+        with np.errstate(over="ignore"):  # the order of infinite distances does not matter
             distances = ((old[:, None] - new[None]) ** 2).sum(axis=2)
         heirs: dict[int, int] = {}
         for member, place in zip(
@@ -109,7 +109,7 @@ class Divisions(Proposals):
         removed = self.removed(proposal)
         if len(removed) > 1:
             return float(evidence[list(removed)].sum())
-        # The children's own sum: the parent was rounded separately.
+        # Use the sum of the children's statistics, because the parent's were rounded separately.
         return float(model.family.log_evidence(replaced.stats.sum(axis=0, keepdims=True))[0])
 
     def reserved(self) -> np.ndarray:
@@ -127,7 +127,7 @@ class Divisions(Proposals):
 class Dividing(Move[Divisions]):
     """A move that proposes divisions.
 
-    Its parameters say for how many laps replacements are refined, ``refine``.
+    ``refine`` is the number of laps for which replacements are refined.
     """
 
     refine: int
@@ -136,49 +136,49 @@ class Dividing(Move[Divisions]):
     def births(
         self, end: LapEnd, busy: np.ndarray, resting: Divisions, others: Sequence[Proposals]
     ) -> Mapping[tuple[int, ...], np.ndarray | None]:
-        """Groups to divide, each with statistics (M, F) of its replacements, or None where none can be found.
+        """Groups to divide, each with statistics (M, F) of its replacements, or None if none were found.
 
         Parameters
         ----------
-        end : how things stand
-        busy : (K,) bool, components that are being divided already
-        resting : no divisions, but which groups rest
-        others : what moves before this one in the list try in the next lap
+        end : the state at the end of the lap
+        busy : (K,) bool, components that are already being divided
+        resting : holds the groups that are skipped, without divisions
+        others : the next proposals of the moves before this one in the list
         """
 
     @abstractmethod
     def resting(self, end: LapEnd, before: Divisions, refused: Sequence[tuple[int, ...]]) -> Divisions:
-        """No divisions, but which groups rest after a lap: those of `before`, as far as they stay, and `refused`.
+        """The groups to skip after a lap, without divisions: those of `before` that stay valid, and `refused`.
 
         Parameters
         ----------
         end : of the lap
-        before : what was known of groups
+        before : holds the groups skipped so far
         refused : groups of untouched components for which nothing was found, or nothing that gains
         """
 
     @abstractmethod
     def unfinished(self, end: LapEnd, resting: Divisions) -> bool:
-        """Whether there are groups left to try."""
+        """Whether some groups are still to be tried."""
 
     def none(self) -> Divisions:
         return Divisions.begun([], [])
 
     def postpones(self, proposals: Divisions, proposal: int, gain: float) -> bool:
-        """Whether the replacements' improvement, if it goes on as in the last lap, may still lead to a gain."""
+        """Whether the gain may become positive within the remaining laps, if it keeps rising as in the last lap."""
         left = self.refine - int(proposals.ages[proposal]) - 1
         return may_overtake(gain, float(proposals.gains[proposal]), left)
 
     def propose(
         self, end: LapEnd, before: Divisions, verdicts: Sequence[Verdict], others: Sequence[Proposals]
     ) -> Following:
-        # Where an accepted move took a component away or changed it, its division ends with it: the replacements
-        # divided the responsibilities of a component that is there no more.
+        # A division ends when an accepted move removed or changed one of its components, because its replacements
+        # divide responsibilities of a component that no longer exists.
         untouched = {v.proposal: v for v in verdicts if set(before.removed(v.proposal)) <= end.places.keys()}
         going = sorted(j for j, v in untouched.items() if v.reason is Reason.REFINING)
         places = {j: tuple(end.places[k] for k in before.removed(j)) for j in untouched}
         refused = [places[j] for j, v in untouched.items() if v.reason in _REFUSED]
-        # What was found in a part of a division that came to nothing by another move may be found again.
+        # If another move ended a division, searches of parts of its group may be repeated.
         parted = [before.removed(v.proposal) for v in verdicts if v.proposal not in untouched]
         free = [{int(end.ids[end.places[k]]) for k in group if k in end.places} for group in parted]
         before = replace(before, searched=before.searched.without(free))
@@ -186,8 +186,8 @@ class Dividing(Move[Divisions]):
         groups = [places[j] for j in going]
         busy = np.zeros(len(end.ids), dtype=bool)
         busy[[k for group in groups for k in group]] = True
-        # New replacements begin with what a sample says of them. They are measured in the coming lap and judged at its
-        # end, together with the older ones, which have been refined on all rows since.
+        # New replacements start with statistics from a sample. They are measured in the coming lap and judged at its
+        # end, together with older ones, which have been refined on all rows.
         births = self.births(end, busy, resting, others)
         resting = self.resting(end, resting, [group for group, stats in births.items() if stats is None])
         seeds = {group: stats for group, stats in births.items() if stats is not None}
@@ -205,7 +205,7 @@ class Dividing(Move[Divisions]):
 
 
 def _padded(groups: Sequence[tuple[int, ...]]) -> np.ndarray:
-    """Groups as rows of one array, -1 where they have fewer members."""
+    """Groups as rows of one array, padded with -1."""
     padded = np.full((len(groups), max(map(len, groups), default=1)), -1, dtype=np.intp)
     for row, group in zip(padded, groups, strict=True):
         row[: len(group)] = group
@@ -213,7 +213,9 @@ def _padded(groups: Sequence[tuple[int, ...]]) -> np.ndarray:
 
 
 def _start(carried: int, seeds: Sequence[np.ndarray]) -> Summary | None:
-    """What stands in for rows that new replacements have not seen; those that go on have seen them all."""
+    """Statistics in place of the rows that new replacements have not seen; zeros for carried ones, which have seen all
+    rows.
+    """
     if not seeds:
         return None
     stats = np.concatenate([np.zeros((carried, seeds[0].shape[1])), *seeds])

@@ -1,10 +1,10 @@
-"""Rows that go where they would fit best if their own component had not been fitted to them.
+"""Single rows that move to another component, if it predicts them better than their own component without them.
 
-A component of few rows for its columns is so much fitted to each that a row stays where it once came to be, though
-another component would take it as readily as any unseen row: variational inference, in which all rows are moved by what
-the components are with them, ends there. With a row left out of its own the two are compared as they should be, and
-what rows that go leave behind loses less than is gained. Source: the exchange step of Hartigan (1975), "Clustering
-algorithms", with predictive densities for distances.
+A component with few rows for its number of columns fits each of them so closely that a row stays where it is, although
+another component would take it as readily as an unseen row. Variational inference updates all rows under posteriors
+that include them, so it converges there. Leaving a row out of its own component makes the comparison fair; the rows
+that remain lose less than is gained. Source: the exchange step of Hartigan (1975), "Clustering algorithms", with
+predictive densities instead of distances.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from dpdist.inference.moves.change import EMPTY
 from dpdist.inference.moves.sampled_rows import Arrangement, SampledRows, drawn_to, left_out
 from dpdist.models.families.base import dense_rows
 
-#: Times that rows go at most, and rows that are looked at each time: those that are nearest to going.
+#: Largest number of sweeps, and of rows examined in each: those closest to moving.
 SWEEPS, LOOKED_AT = 6, 512
 
 
 def hopped(sample: SampledRows, now: Arrangement) -> np.ndarray | None:
-    """Statistics (M, F) after rows of an arrangement have gone, those that would gain all at once; None if none would.
+    """Statistics (M, F) after repeated sweeps in which rows move; None if no row moves.
 
-    Of a sample that is not all there is, nothing is said: a row is a smaller part of what its component really holds.
+    Also None if the sample is not the whole data of its components: a row is a smaller part of what its component holds
+    in full, so leaving it out says little.
     """
     if sample.share < 1.0 or len(now.stats) < 2:
         return None
@@ -37,9 +38,10 @@ def hopped(sample: SampledRows, now: Arrangement) -> np.ndarray | None:
 
 
 def _swept(sample: SampledRows, owners: np.ndarray, members: int) -> np.ndarray:
-    """(n,) owners after those rows have gone that have a higher predictive density elsewhere; none goes that is alone.
+    """(n,) owners after the rows with a higher predictive density elsewhere have moved; a row alone in its component
+    stays.
 
-    A row of weight w is w such rows, of which one is left out.
+    A row of weight w counts as w equal rows, of which one is left out.
     """
     family, stats, rows = sample.model.family, sample.owned(owners, members), np.arange(len(owners))
     scores = drawn_to(family, sample.features, stats)

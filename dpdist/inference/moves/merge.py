@@ -1,7 +1,7 @@
-"""Merge: two components become one; only the entropy of the pair needs a lap to be measured.
+"""Merge: two components become one; only the entropy of the pair takes a lap to measure.
 
-Candidates are ranked by the change of A + A_alloc. Entropy can only lower that sum, so a pair whose sum is
-negative cannot gain. Source: the merges of Hughes & Sudderth (2013).
+Candidates are ranked by the change of A + A_alloc. Entropy can only lower that sum, so a pair with a negative sum
+cannot gain. Source: the merges of Hughes & Sudderth (2013).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dpdist.models.sufficient_statistics import Summary
 
 @dataclass(frozen=True, eq=False)
 class Merges(Proposals):
-    """Pairs of components that may become one.
+    """Pairs of components that may be merged.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class Merges(Proposals):
 
 
 def propose_merges(gains: np.ndarray, limit: int) -> Merges:
-    """The at most `limit` pairs of highest bound above zero, best first."""
+    """At most `limit` pairs with the highest positive `gains`, best first."""
     first, second = np.nonzero(gains > 0)
     best = np.argsort(-gains[first, second], kind="stable")[:limit]
     return Merges(np.stack([first[best], second[best]], axis=1).astype(np.intp))

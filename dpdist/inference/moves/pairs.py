@@ -1,14 +1,15 @@
-"""What becomes of the evidence when two components become one: exactly for few of them, screened for many.
+"""Change of the evidence when two components are merged: exact for few components, screened for many.
 
-A is convex, as the logarithm of an integral of exp(eta . S), and its gradient are the family's coefficients. So at any
+A is convex, as the logarithm of an integral of exp(eta . S), and its gradient is the family's coefficients. So at any
 statistics T
 
     A(S_a + S_b) >= A(T) + <dA(T), S_a + S_b - T>,
 
-and what all T say of all components takes one product. The T of a component is twice its own statistics, some of
-them those of as many rows of all data: what is as broad as both should be is nearer to their sum. For each component
-only the partners with the largest bounds are kept, by the whole gain and by the gain a row of the smaller one; only
-their evidences are computed, in tasks.
+and one matrix product gives the bounds of all T for all components. Each component has several T: twice its own
+statistics, and mixtures of these with the statistics of as many average rows of the whole data, because a merged
+component is broader than either part. For each component only the partners with the largest bounds are kept, ranked
+both by the total gain and by the gain per row of the smaller component; only their evidences are computed exactly, in
+parallel tasks.
 """
 
 from __future__ import annotations
@@ -23,26 +24,26 @@ from dpdist.execution.base import Backend
 from dpdist.models.mixture import Model
 from dpdist.models.sufficient_statistics import Summary
 
-#: Up to so many components every pair is computed.
+#: Up to this many components, every pair is computed.
 ALL = 64
-#: Of more components so many others are kept of each, by either measure.
+#: With more components, this many partners of each are kept in either ranking.
 NEAR = 16
-#: Shares of all data in the statistics at which tangents are taken. On SIFT, MNIST and patches the first of them alone
-#: loses the best partner of a component three times as often as all of them do.
+#: Shares of the whole data in the statistics T at which tangents are taken. On SIFT, MNIST and patches the first alone
+#: misses the best partner of a component three times as often as all of them do.
 SHARES = (0.0, 0.05, 0.15)
-#: Rows that a component counts as, at least, where what is lost a row is compared.
+#: Smallest count assumed for a component in losses per row.
 _FEW = 1e-3
-#: Pair evidences, and tangents, are computed in chunks of about this many numbers.
+#: Evidences of pairs, and tangents, are computed in chunks of about this many numbers.
 _CHUNK = 4_000_000
 
 
 def pair_gains(model: Model, total: Summary) -> np.ndarray:
-    """Change of A + A_alloc for every pair, (K, K), upper triangle; entropy apart, so an upper bound of the gain."""
+    """Change of A + A_alloc for every pair, (K, K), upper triangle; an upper bound of the gain, without entropy."""
     return with_shared(model, total, pair_losses(model, total.stats))
 
 
 def with_shared(model: Model, total: Summary, losses: np.ndarray) -> np.ndarray:
-    """Of changes of A for every pair, (K, K), those of A + A_alloc; upper triangle."""
+    """Change of A + A_alloc for every pair, upper triangle, from the changes of A, `losses` (K, K)."""
     gains: np.ndarray = losses + model.allocation.merge_gains(total.counts)
     gains[np.tril_indices(len(gains))] = -np.inf
     return gains
@@ -60,7 +61,7 @@ def pair_losses(model: Model, stats: np.ndarray) -> np.ndarray:
 
 
 def gains_with(model: Model, total: Summary, component: int) -> np.ndarray:
-    """Change of A + A_alloc where one component is merged with each other, (K,); minus infinity with itself."""
+    """Change of A + A_alloc when `component` is merged with each other one, (K,); minus infinity for itself."""
     evidence = model.family.log_evidence(total.stats)
     joint = model.family.log_evidence(total.stats + total.stats[component])
     gains = joint - evidence - evidence[component] + model.allocation.merge_gains(total.counts)[component]
@@ -69,15 +70,15 @@ def gains_with(model: Model, total: Summary, component: int) -> np.ndarray:
 
 
 def screened_gains(model: Model, total: Summary, backend: Backend) -> np.ndarray:
-    """As :func:`pair_gains`; but of more than :data:`ALL` components only for pairs that may matter.
+    """Like :func:`pair_gains`, but with more than :data:`ALL` components exact only for pairs that may matter.
 
-    The others stand there with a bound that they do not fall below.
+    The other pairs hold a lower bound of their change.
     """
     return with_shared(model, total, screened_losses(model, total, backend))
 
 
 def screened_losses(model: Model, total: Summary, backend: Backend) -> np.ndarray:
-    """As :func:`pair_losses`, in the same way."""
+    """Like :func:`pair_losses`, screened in the same way."""
     if len(total.entropy) <= ALL:
         return pair_losses(model, total.stats)
     lost, shared = _Lost.of(model, total.stats), model.allocation.merge_gains(total.counts)
@@ -93,24 +94,24 @@ def screened_losses(model: Model, total: Summary, backend: Backend) -> np.ndarra
 def losses_after(
     model: Model, before: np.ndarray, kept: Sequence[int], stats: np.ndarray, backend: Backend
 ) -> np.ndarray:
-    """As :func:`pair_losses` of components of which the first are those `kept` of a set whose losses are known."""
+    """:func:`pair_losses` of new components, whose first ones are the components `kept` of a set with known losses."""
     found = np.full((len(stats), len(stats)), -np.inf)
     found[: len(kept), : len(kept)] = before[np.ix_(kept, kept)]
     a, b = np.triu_indices(len(stats), 1)
     fresh = b >= len(kept)
     a, b = a[fresh], b[fresh]
-    if len(a):  # a component alone has no pair
+    if len(a):  # a single component has no pair
         found[a, b] = found[b, a] = _exact(_Lost.of(model, stats), a, b, backend)
     return found
 
 
 @dataclass(frozen=True, eq=False)
 class _Lost:
-    """What A changes by when pairs of components are merged.
+    """The change of A when pairs of components are merged.
 
     Parameters
     ----------
-    model : whose family it is
+    model : has the family
     stats : (K, F) of the components
     evidence : (K,) A of each
     """
@@ -121,12 +122,14 @@ class _Lost:
 
     @staticmethod
     def of(model: Model, stats: np.ndarray) -> _Lost:
-        """With the evidences."""
+        """Compute the evidences of the components."""
         with one_thread():
             return _Lost(model, stats, model.family.log_evidence(stats))
 
     def bounds(self, chosen: slice) -> np.ndarray:
-        """(J, K), not above the change with each other component, by tangents of some of them."""
+        """(J, K) lower bounds of the change when the `chosen` components merge with each other one, from their
+        tangents.
+        """
         family, own, counts = self.model.family, self.stats[chosen], self.stats[chosen, -1:]
         alike = counts * (self.stats.sum(axis=0) / max(float(self.stats[:, -1].sum()), 1e-300))
         found = np.full((len(own), len(self.stats)), -np.inf)
@@ -138,13 +141,13 @@ class _Lost:
         return np.asarray(found - self.evidence[chosen, None] - self.evidence)
 
     def exact(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """(P,) the change for some pairs."""
+        """(P,) exact change for the pairs of components `a` and `b`."""
         joint = self.model.family.log_evidence(self.stats[a] + self.stats[b])
         return np.asarray(joint - self.evidence[a] - self.evidence[b])
 
 
 def _bounds(lost: _Lost, backend: Backend) -> np.ndarray:
-    """(K, K) symmetric, the higher of the bounds of either component; minus infinity on the diagonal."""
+    """(K, K) symmetric, the higher of the two components' bounds; minus infinity on the diagonal."""
     components, columns = lost.stats.shape
     parts = _parts(components, _CHUNK // (len(SHARES) * columns))
     refs = backend.map(_bounds_task, [backend.share(lost)] * len(parts), parts)
@@ -162,7 +165,7 @@ def _exact(lost: _Lost, a: np.ndarray, b: np.ndarray, backend: Backend) -> np.nd
 
 
 def _parts(count: int, step: int) -> list[slice]:
-    """A partition of so many things that knows nothing of workers."""
+    """A partition of `count` items that does not depend on the number of workers."""
     return [slice(start, start + max(1, step)) for start in range(0, count, max(1, step))]
 
 
@@ -177,7 +180,7 @@ def _exact_task(lost: _Lost, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _likely(gains: np.ndarray) -> np.ndarray:
-    """(K, K) bool, symmetric, pairs of which one is among the :data:`NEAR` best of the other."""
+    """(K, K) bool, symmetric: pairs in which one component is among the :data:`NEAR` best partners of the other."""
     near = np.argsort(-gains, axis=1, kind="stable")[:, :NEAR]
     likely = np.zeros(gains.shape, dtype=bool)
     np.put_along_axis(likely, near, True, axis=1)

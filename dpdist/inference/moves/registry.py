@@ -1,4 +1,4 @@
-"""The moves there are; a run makes those it is given, by default all of these in this order."""
+"""The built-in moves; by default a run uses all of them in this order."""
 
 from __future__ import annotations
 

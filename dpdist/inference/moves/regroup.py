@@ -1,19 +1,19 @@
 """Regroup: neighbouring components are replaced by a better arrangement of their rows.
 
-Splits and merges change one thing at a time, and each of these may lose where several together would gain. So the rows
-of a few neighbours are arranged anew, on a sample, by merges and splits together, or from many seeds: see
-:mod:`dpdist.inference.moves.arrange`. In the following laps what the group holds of every row is divided among the
-components found, as a split's rows are.
+Splits and merges make one change at a time, and each change may lose where several together would gain. So the rows of
+a few neighbouring components are rearranged on a sample, by merges and splits together or from many seeds: see
+:mod:`dpdist.inference.moves.arrange`. In the following laps the group's responsibilities are divided among the
+components found, like those of a split component.
 
-Groups are searched in waves of disjoint ones, and a wave that finds something is followed by another on what was found
-(:mod:`dpdist.inference.moves.sketch`). A group that was searched is not searched again before its members
-change. Where laps without moves have come to gain less than a regroup has to, all groups are searched that are left,
-and wide ones with them, one for each component, in which a component of what lies outermost in all may be missing.
-Where rows are few, so that searches cost little and much hangs on each draw, a vain one is made again.
-Searches at the end of a lap stop once they cost a few times as much as the lap's own matrix products: with a smaller
-limit a run reaches the same bound in the same time, but in more laps. While most components were split or refused a
-split in the last few laps, and will be tried again, they stop much sooner, for what is searched then is about to
-change.
+Disjoint groups are searched in waves. If a wave finds something, another wave searches the components found
+(:mod:`dpdist.inference.moves.sketch`). A searched group is not searched again until its members change. Once laps
+without moves gain less than a regroup must, all remaining groups are searched, and one wide group around each component
+as well, in which a component for the outer rows of all members may be missing. On small data searches are cheap and
+depend much on each random draw, so a search that found nothing is repeated.
+
+Searches at a lap end stop once they cost a few times as much as the lap's own matrix products: a smaller limit reaches
+the same bound in the same time, but in more laps. They stop much sooner while most components were recently split, or
+were recently refused a split and will be tried again, because these groups are about to change.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from dpdist.inference.moves.split import Split
 from dpdist.models.families.base import Rows
 from dpdist.models.mixture import Model
 
-#: Components of the lap's end that may be replaced together: the more there are, the more is lost if it does not gain.
+#: Largest number of components at the lap end that one regroup may replace: more are lost if it does not gain.
 MOST_TOGETHER = 8
-#: What searches of a lap's end may cost in units of the lap's own products, while splits are at work on most components
-#: and once they are not; and in multiplications where these are few.
+#: Cost limits of the searches at a lap end, as multiples of the lap's own products: while splits act on most
+#: components, and afterwards. The last number is a lower limit in multiplications.
 LAPS_MEANWHILE, MOST_LAPS, MOST_PRODUCTS = 1, 12, 9e9
-#: How many rows all vain searches of a group may look at, each component counted as so many rows and its posterior as
-#: so much of one for every column of statistics.
+#: Number of rows that repeated searches of a group may read in total. Each component counts as COMPONENT rows, and its
+#: posterior as POSTERIOR rows for every column of statistics.
 ROWS_SEARCHED, COMPONENT, POSTERIOR = 4500.0, 50.0, 0.125
-#: Rows of a group for each time that it is searched: of fewer the seedings of one search leave little out.
+#: Rows of a group per search: with fewer rows, the seedings of one search already cover most arrangements.
 ROWS_A_SEARCH = 30.0
-#: Products of a group's rows with a component's columns for each of its members in a search, about.
+#: Approximate number of products of each row with a component's columns, per member of the group, in a search.
 PRODUCTS = 300
 
 
 class GroupRows(NamedTuple):
-    """Rows of several components that weigh the same `share` of what each of these holds, with their weights."""
+    """Sampled rows of several components and their weights; the sample holds the same `share` of each component."""
 
     rows: Rows
     weights: np.ndarray
@@ -63,17 +63,18 @@ class GroupRows(NamedTuple):
 
 @dataclass(frozen=True)
 class Regroup(Dividing):
-    """Arrange the rows of neighbouring components anew, where splits found nothing more.
+    """Rearrange the rows of neighbouring components where splits find nothing more.
 
     Parameters
     ----------
-    smallest, largest : components of a group; those of every size between are a component and its nearest, and where
-        there is one alone it is a group
-    widest : components of a group to which a component of the outer rows of all may be added; nothing else is tried
-    rows : sampled rows of a group that are looked at
-    seedings : of a split, as of :class:`Split`
-    searches : times that a group is searched in vain at most, where rows are few; many are searched once
-    refine : laps that the components found may take until they pay
+    smallest, largest : sizes of groups; a group of each size between them is a component and its nearest neighbours,
+        and a single component is a group if there is no other
+    widest : size of the groups to which one component for the outer rows of all members may be added; nothing else is
+        tried in them
+    rows : largest number of sampled rows in a search
+    seedings : of a split, as in :class:`Split`
+    searches : largest number of searches of a group that find nothing, on small data; on large data there is one
+    refine : laps in which the components found may start to gain
     """
 
     smallest: int = 2
@@ -99,14 +100,14 @@ class Regroup(Dividing):
         return self.rows
 
     def wants_rows(self, proposals: Divisions, ids: np.ndarray, lap: int) -> np.ndarray:
-        """All components: whether a group has changed is known when the lap ends."""
+        """All components: whether a group has changed is known only when the lap ends."""
         return np.ones(len(ids), dtype=bool)
 
     def resting(self, end: LapEnd, before: Divisions, refused: Sequence[tuple[int, ...]]) -> Divisions:
         return replace(self.none(), searched=before.searched.after(end, refused))
 
     def unfinished(self, end: LapEnd, resting: Divisions) -> bool:
-        """Whether a group was not searched, of whose members none was asked for rows and has none."""
+        """Whether some group was not searched, none of whose members was asked for rows without having any."""
         seen = end.sampled if end.asked is None else end.sampled | ~end.asked
         return any(
             bool(seen[list(group)].all()) for k in range(len(end.ids)) for group in self._left(end, resting.searched, k)
@@ -115,12 +116,12 @@ class Regroup(Dividing):
     def births(
         self, end: LapEnd, busy: np.ndarray, resting: Divisions, others: Sequence[Proposals]
     ) -> dict[tuple[int, ...], np.ndarray | None]:
-        """Better arrangements of disjoint groups, each found in a task of its own; None for others searched."""
+        """Better arrangements of disjoint groups, each found in its own task; None for groups without one."""
         calm = end.settled or end.change < ROUND_GAIN * self.smallest * float(end.summary.counts.mean())
         free = ~busy & end.sampled
         fresh = np.isin(np.arange(len(end.ids)), end.made.get(self.kind, ()))
         for proposals in others:
-            # Where a search made it, it was split in vain; where no more may be, nothing is split.
+            # Components that a search made were already split there without a gain; at the limit nothing is split.
             free &= proposals.tried(end.ids) | fresh | end.full
         searched, births = resting.searched, dict[tuple[int, ...], np.ndarray | None]()
         sketch, left = Sketch.of(end, free), _most_work(end, LAPS_MEANWHILE if self._early(end, others) else MOST_LAPS)
@@ -131,7 +132,8 @@ class Regroup(Dividing):
             left -= sum(self._work(sketch.end, group) for group in groups)
             found = self._search(sketch.end, groups, wave)
             searched = searched.after(sketch.end, groups)
-            # Also where something was found: it may end in a larger division, and is refused with that.
+            # Also for groups with a better arrangement: it may become part of a larger division and be refused with
+            # that.
             births |= {sketch.places(group): None for group in groups if sketch.places(group)}
             better = {group: each for group, each in zip(groups, found, strict=True) if each is not None}
             if better:
@@ -143,7 +145,7 @@ class Regroup(Dividing):
         return births | sketch.divisions()
 
     def _early(self, end: LapEnd, others: Sequence[Proposals]) -> bool:
-        """Whether other moves made most components at this end, or leave them alone only for a while."""
+        """Whether other moves made most components at this lap end, or skip them only for some laps."""
         lately = np.zeros(len(end.ids), dtype=bool)
         for kind, places in end.made.items():
             lately[places] |= kind != self.kind
@@ -152,9 +154,10 @@ class Regroup(Dividing):
         return float(lately.mean()) > 0.5
 
     def _left(self, end: LapEnd, searched: SearchedGroups, k: int, wide: bool = True) -> Iterator[tuple[int, ...]]:
-        """Groups of a component with its nearest that were not searched, the smallest first; itself if it is alone.
+        """Groups of a component and its nearest neighbours that were not searched, smallest first; itself if it is the
+        only one.
 
-        The last is a `wide` one if the component was in none.
+        The last one is a wide group, if `wide` and no searched wide group held the component.
         """
         for size in sorted({min(size, len(end.ids)) for size in range(self.smallest, self.largest + 1)}):
             group = k, *end.neighbours[k, : size - 1].tolist()
@@ -165,17 +168,17 @@ class Regroup(Dividing):
             yield k, *end.neighbours[k, : widest - 1].tolist()
 
     def _work(self, end: LapEnd, group: tuple[int, ...]) -> float:
-        """Products of a row with a component's columns in the search of a group, about."""
+        """Approximate number of products of a row with a component's columns in the search of a group."""
         held = float(end.summary.counts[list(group)].sum())
         return PRODUCTS * len(group) * min(float(self.rows), held)
 
     def _groups(
         self, sketch: Sketch, searched: SearchedGroups, wave: int, work: float, wide: bool
     ) -> list[tuple[int, ...]]:
-        """Disjoint groups that were not searched, in random order, so that all have their turn.
+        """Disjoint groups that were not searched, in random order, so that each is searched in time.
 
-        Changes that rest on each other, those of this wave among them, replace at most so many components of the lap's
-        end together.
+        Changes that depend on each other, including those of this wave, replace at most :data:`MOST_TOGETHER`
+        components of the lap end.
         """
         end, groups, free, together = sketch.end, list[tuple[int, ...]](), sketch.free.copy(), sketch.replaced
         for k in generator(end.seed, "regroup", end.lap, wave).permutation(len(end.ids)).tolist():
@@ -198,20 +201,20 @@ class Regroup(Dividing):
         return end.backend.fetch(end.backend.map(_arrange_task, shared, stats, drawn, searches, most, keys))
 
     def _drawn(self, end: LapEnd, group: tuple[int, ...], key: tuple[int, int, int, int]) -> GroupRows:
-        """Rows of a group as its search takes them: only these travel."""
+        """The rows used by the search of a group; only these are sent to its task."""
         seed, lap, wave, identity = key
         rng = generator(seed, "regroup rows", lap, wave, identity)
         return _sampled([end.samples[k] for k in group], end.summary.counts[list(group)], self.rows, rng)
 
 
 def _most_work(end: LapEnd, laps: float) -> float:
-    """Products of a row with a component's columns that searches of a lap's end may take: those of so many laps."""
+    """Limit on products of a row with a component's columns in all searches of a lap end: those of `laps` laps."""
     stats = end.summary.stats
     return float(max(laps * end.summary.counts.sum() * len(stats), MOST_PRODUCTS / stats.shape[1]))
 
 
 def _searches(end: LapEnd, group: tuple[int, ...], most: int) -> int:
-    """How often a group is searched in vain: the more often the fewer rows there are, the less the fewer it holds."""
+    """How often a group is searched without success: more often on small data, less often for groups with few rows."""
     components, width = end.summary.stats.shape
     rows, own = float(end.summary.counts.sum()), float(end.summary.counts[list(group)].sum())
     affordable = ROWS_SEARCHED / (rows + components * (COMPONENT + POSTERIOR * width))
@@ -221,13 +224,13 @@ def _searches(end: LapEnd, group: tuple[int, ...], most: int) -> int:
 def _sampled(
     samples: Sequence[tuple[Rows, np.ndarray]], counts: np.ndarray, most: int, rng: np.random.Generator
 ) -> GroupRows:
-    """Rows of several components that hold `counts` (M,), at most so many in all."""
+    """At most `most` rows of several components with counts (M,)."""
     kept = [_some(*sample, limit, rng) for sample, limit in zip(samples, rows_each(counts, most), strict=True)]
     return GroupRows(*in_equal_shares(kept, counts))
 
 
 def _some(rows: Rows, weights: np.ndarray, limit: int, rng: np.random.Generator) -> tuple[Rows, np.ndarray]:
-    """At most so many of the rows; nothing is drawn where they are not more."""
+    """At most `limit` of the rows; without a random draw if there are no more."""
     if len(weights) <= limit:
         return rows, weights
     places = np.sort(rng.permutation(len(weights))[:limit])
@@ -242,7 +245,7 @@ def _arrange_task(
     most: float,
     key: tuple[int, int, int, int],
 ) -> Found | None:
-    """A better arrangement of components with `stats` (M, F) by at most so many; None if none was found."""
+    """A better arrangement, of at most `most` components, for those with `stats` (M, F); None if none was found."""
     (model, move), (rows, weights, share), (seed, lap, wave, identity) = shared, drawn, key
     rng = generator(seed, "regroup search", lap, wave, identity)
     with one_thread():

@@ -1,4 +1,4 @@
-"""Rows drawn during a lap, in which moves look for what to propose at its end."""
+"""How many rows are drawn during a lap, so that moves can search them for proposals at its end."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from dpdist.core.errors import InputError
 from dpdist.core.settings import check_settings, documented, setting
 from dpdist.models.families.base import Rows, stack_rows
 
-#: Components that have their turn together at least, however few rows of each that leaves: neighbours are among them.
+#: Where components take turns, at least this many have the same turn, even if that leaves few rows for each:
+#: neighbouring components should be sampled in the same lap.
 TOGETHER = 16
-#: Share of what components hold beyond which a sample of them is taken for all of it: the rows that are not in it weigh
-#: next to nothing there.
+#: A sample that holds more than this share of its component counts as the whole component: the weights of the other
+#: rows are negligible.
 ALMOST_ALL = 0.95
 
 
@@ -37,24 +38,24 @@ class Sampling:
         check_settings(self, " of Sampling")
 
     def each(self, components: int, row_bytes: int) -> int:
-        """Rows that may be drawn of each of so many components."""
+        """Rows that may be drawn from each of `components` components."""
         return min(self.rows, self.total_bytes // (row_bytes * max(1, components)))
 
     def turns(self, components: int, row_bytes: int) -> int:
-        """In how many laps each of so many components has its turn."""
+        """Number of laps in which each of `components` components has one turn."""
         together = max(TOGETHER, self.total_bytes // (row_bytes * min(self.rows, self.fewest)))
         return max(1, -(-components // together))
 
     def probabilities(self, wanted: np.ndarray, least: int, rows: np.ndarray, row_bytes: int) -> np.ndarray:
-        """(K,) probability with which a row joins the sample of its component, so that enough of each are drawn.
+        """(K,) probability with which a row joins the sample of its component, so that enough rows of each are drawn.
 
-        The last components are left out where the `least` rows of so many would not fit into the sample.
+        If `least` rows of every wanted component do not fit into the sample, the last components are left out.
 
         Parameters
         ----------
-        wanted : (K,) bool, components of which rows are needed
-        least : rows without which a component's sample is of no use
-        rows : (K,) expected rows of each component, whatever their weights
+        wanted : (K,) bool, components from which rows are needed
+        least : number of rows below which a component's sample is useless
+        rows : (K,) expected number of rows of each component, regardless of their weights
         row_bytes : size of a row
         """
         drawn = wanted & (np.cumsum(wanted) <= self.total_bytes // (row_bytes * max(1, least)))
@@ -62,7 +63,7 @@ class Sampling:
         return np.where(drawn, np.minimum(1.0, 1.2 * each / np.maximum(rows, 1.0)), 0.0)
 
     def check(self, least: int, row_bytes: int) -> None:
-        """Raise :class:`InputError` if not even the `least` rows of one component fit."""
+        """Raise :class:`InputError` if the `least` rows of one component do not fit."""
         if self.total_bytes < least * row_bytes:
             raise InputError(
                 f"total_bytes of Sampling should hold at least {least} rows, a row taking {row_bytes} bytes; got "
@@ -71,25 +72,25 @@ class Sampling:
 
 
 def share_of(weights: np.ndarray, count: float) -> float:
-    """Share that sampled rows of `weights` (n,) are of their component, which holds `count`; one where it is almost."""
+    """Share of a component with count `count` that sampled rows of `weights` (n,) hold; 1 above :data:`ALMOST_ALL`."""
     share = float(weights.sum()) / max(count, 1e-300)
     return share if share < ALMOST_ALL else 1.0
 
 
 def rows_each(counts: np.ndarray, most: int) -> list[int]:
-    """Rows of components that hold `counts` (M,) in a sample of about `most`, in the proportions of what they hold."""
+    """Rows of each of M components in a sample of about `most` rows, in proportion to `counts` (M,); at least 2."""
     found: list[int] = np.maximum(2, most * counts / max(float(counts.sum()), 1e-300)).astype(int).tolist()
     return found
 
 
 def in_equal_shares(samples: Sequence[tuple[Rows, np.ndarray]], counts: np.ndarray) -> tuple[Rows, np.ndarray, float]:
-    """Samples of components that hold `counts` (M,) as one, weighted anew so that all are sampled at the same rate.
+    """Samples of components with `counts` (M,) as one sample, reweighted to the same sampling rate for all components.
 
     Returns
     -------
-    rows, weights : one component's after the other's
-    share : that rate, the least of the samples' own, but for components of which there are no rows; one where it is
-        almost that
+    rows, weights : of all samples, one component after the other
+    share : the common rate, the smallest of the samples' rates, ignoring components without rows; 1 if that is at least
+        :data:`ALMOST_ALL`
     """
     shares = np.array([own.sum() for _, own in samples]) / np.maximum(counts, 1e-300)
     least = shares[shares > 0].min(initial=np.inf)

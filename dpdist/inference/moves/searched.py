@@ -1,4 +1,4 @@
-"""Groups of components that were searched in vain: as long as they are as they were, nothing else is found in them."""
+"""Groups of components whose search found nothing; they are not searched again until a member changes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class SearchedGroups:
-    """Groups, one in each row of both arrays; where a group has fewer members there is -1 and 0.
+    """Groups, one per row of both arrays, padded with -1 and 0.
 
     Parameters
     ----------
-    ids : (R, G) int64, of their members
-    sizes : (R, G) float64, what these held when the group was searched
+    ids : (R, G) int64, component ids of the members
+    sizes : (R, G) float64, counts of the members when the group was searched
     """
 
     ids: Annotated[np.ndarray, Stored(("searched", "searched_member"), "components of a group searched in vain")] = (
@@ -35,7 +35,7 @@ class SearchedGroups:
 
     @cached_property
     def members(self) -> dict[frozenset[int], dict[int, float]]:
-        """Every group by its members, with their sizes."""
+        """The set of members of every group -> their counts."""
         found = {}
         for ids, sizes in zip(self.ids.tolist(), self.sizes.tolist(), strict=True):
             group = {i: size for i, size in zip(ids, sizes, strict=True) if i >= 0}
@@ -44,28 +44,28 @@ class SearchedGroups:
 
     @cached_property
     def covered(self) -> dict[int, set[int]]:
-        """Components in groups of a number of members, by that number."""
+        """Number of members -> components that are in a group of that size."""
         found = dict[int, set[int]]()
         for group in self.members:
             found.setdefault(len(group), set()).update(group)
         return found
 
     def holds(self, ids: Iterable[int]) -> bool:
-        """Whether the group of these components is among them; what is within one of them may still be searched."""
+        """Whether exactly this group of component ids was searched; a subset of a searched group does not count."""
         return frozenset(ids) in self.members
 
     def without(self, larger: Sequence[set[int]]) -> SearchedGroups:
-        """Those but for the groups within one of some `larger` ones, which are sets of ids."""
+        """Searched groups without those contained in one of the sets of ids `larger`."""
         kept = [group for group in self.members.values() if not any(group.keys() <= each for each in larger)]
         return _stored(kept) if len(kept) < len(self.members) else self
 
     def after(self, end: LapEnd, groups: Iterable[tuple[int, ...]]) -> SearchedGroups:
-        """Those of which no move touched a member and no member's count changed much, and further `groups`.
+        """Searched groups whose members no move touched and whose counts hardly changed, and the new `groups`.
 
         Parameters
         ----------
         end : of the lap
-        groups : of positions, untouched, that were searched in vain
+        groups : positions of untouched components, of each group searched without success
         """
         counts = end.summary.counts
         sizes = {int(i): float(n) for i, n, origin in zip(end.ids, counts, end.origins, strict=True) if origin >= 0}
@@ -75,7 +75,7 @@ class SearchedGroups:
 
 
 def _like(size: float | None, before: float) -> bool:
-    """Whether a component is there, of about its size before."""
+    """Whether the component exists and its count has hardly changed."""
     return size is not None and abs(size - before) <= CHANGED * before
 
 

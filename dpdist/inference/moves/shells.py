@@ -1,8 +1,8 @@
-"""Seedings that cut rows into inner and outer ones, for clusters around others or within them.
+"""Seedings that cut rows into inner and outer ones, for clusters that enclose others or lie within them.
 
-A cluster around another, or one whose columns vary where those of the other are constant, has no seed of its own: what
-tells its rows is how far they lie from the middle, by their density or in a single column. A small cluster within a
-large one is hardly ever drawn apart from it by seeds: what tells its rows is how near they lie to one of them.
+A cluster that encloses another, or that varies in columns in which the other is constant, is not found from a seed of
+its own: its rows differ by their distance from the centre, in density or in a single column. A small cluster within a
+large one is hardly ever separated by k-means++ seeds: its rows differ by being close to one of them.
 """
 
 from __future__ import annotations
@@ -11,42 +11,44 @@ import numpy as np
 
 from dpdist.models.families.base import Rows, dense_rows
 
-#: Share of a depth by which others may differ that are the same: on whole numbers many rows are as far from a middle.
+#: Depths that differ by less than this share are equal: with whole numbers, many rows have the same distance from a
+#: centre.
 ALIKE = 1e-9
-#: Weight that the smallest of :func:`small_shares` leaves above a cut: fewer rows hardly pay as a cluster.
+#: Weight above the highest cut of :func:`small_shares`: a cluster of fewer rows hardly pays.
 LEAST_WEIGHT = 4.0
 
 
 def shells(depths: np.ndarray, weights: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """Cut rows by their `depths` (n, S) and say in which part each is, (n, S), the innermost 0.
+    """Cut rows by their `depths` (n, S) and return the part of each row, (n, S); part 0 is the innermost.
 
-    What shares of the weight lie below the cuts is in `below` (parts - 1, S). Rows of one depth stay together, however
-    it was rounded. Depths (n, 1) are cut S times.
+    `below` (parts - 1, S) holds the share of the weight below each cut. Rows of equal depth stay together, regardless
+    of rounding. Depths (n, 1) are cut S times.
     """
     found = _quantiles(depths, weights, below)
     return np.asarray((depths[:, None] < found - ALIKE * np.abs(found)).sum(axis=1))
 
 
 def even_shares(cuts: int, seedings: int, rng: np.random.Generator) -> np.ndarray:
-    """Shares of the weight (cuts, S) from 0 to 1, drawn as a Latin hypercube."""
+    """Shares of the weight (cuts, S) in [0, 1], drawn as a Latin hypercube."""
     strata = rng.permuted(np.tile(np.arange(seedings), (cuts, 1)), axis=1)
     return np.asarray((strata + rng.random(strata.shape)) / seedings)
 
 
 def small_shares(weights: np.ndarray, cuts: int, seedings: int, rng: np.random.Generator) -> np.ndarray:
-    """Shares of the weight (cuts, S) below cuts that leave little above, from half down to `LEAST_WEIGHT`.
+    """Shares of the weight (cuts, S) such that the weight above each cut ranges from half of all down to
+    `LEAST_WEIGHT`.
 
-    What they leave is even in its logarithm, so that clusters of every size are looked for as often.
+    The logarithm of the weight above a cut is uniform, so clusters of every size are searched equally often.
     """
     least = min(0.5, LEAST_WEIGHT / float(weights.sum()))
     return 1.0 - 0.5 * (2.0 * least) ** even_shares(cuts, seedings, rng)
 
 
 def column_depths(points: Rows, weights: np.ndarray, columns: int, rng: np.random.Generator) -> np.ndarray:
-    """How near rows lie to the middle of a column, (n, S), of columns drawn by their fourth moments.
+    """How close rows lie to the median of a column, (n, S), for S columns drawn in proportion to their fourth moments.
 
-    The moments of standardized `points` (n, D) are highest where most rows are alike and a few are far away. Columns
-    are drawn one after the other, none twice before all were.
+    Fourth moments of standardized `points` (n, D) are highest in columns where most rows are alike and a few are far
+    away. Columns are drawn without replacement, until all of them were drawn.
     """
     squares = points * points
     moments = weights @ (squares * squares)
@@ -58,9 +60,9 @@ def column_depths(points: Rows, weights: np.ndarray, columns: int, rng: np.rando
 
 
 def _quantiles(values: np.ndarray, weights: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """Of the `values` (n, S) in order those at which `shares` (m, S) of the weight, at most 1, are reached, (m, S).
+    """The `values` (n, S) at which `shares` (m, S), at most 1, of the weight are reached in sorted order, (m, S).
 
-    Of values (n, 1) those of every column of shares.
+    Values (n, 1) serve every column of shares.
     """
     order = np.argsort(values, axis=0, kind="stable")
     held = np.cumsum(weights[order], axis=0)

@@ -1,7 +1,8 @@
-"""Components as searches on samples would have them, before any of it was measured on all rows.
+"""The components as searches on samples propose them, before they are measured on all rows.
 
-What a search finds in one group may be what lets the next find something beside it. So groups are searched in waves,
-each on what the waves before have found, and only in the end is all that changed together proposed as one division.
+What a search finds in one group may let the next search find something in a neighbouring group. So groups are searched
+in waves, each on the results of the earlier waves; at the end, changes that depend on each other are proposed as one
+division.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from dpdist.models.sufficient_statistics import Summary
 
 
 class Found(NamedTuple):
-    """Components that a search puts in the place of a group.
+    """Components that a search puts in place of a group.
 
     Parameters
     ----------
-    stats : (M, F), of the whole data
-    samples : of each, rows and their weights
+    stats : (M, F), scaled to the whole data
+    samples : rows and their weights, of each component
     """
 
     stats: np.ndarray
@@ -33,13 +34,13 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Sketch:
-    """How things would stand.
+    """The components if all changes found so far were accepted.
 
     Parameters
     ----------
-    end : of the lap, with components as they would be; new ones have ids that no other component has
-    replaced : for each component, those of the lap's end that its change replaces; itself where nothing changed
-    there : (K,) bool, components of the lap's end
+    end : of the lap, with the changed components; new ones have unused ids
+    replaced : for each component, the components of the lap end that its change replaces; itself if unchanged
+    there : (K,) bool, components that exist at the lap end
     free : (K,) bool, components that may be searched
     """
 
@@ -50,17 +51,17 @@ class Sketch:
 
     @classmethod
     def of(cls, end: LapEnd, free: np.ndarray) -> Sketch:
-        """As things stand."""
+        """The components as they are at the lap end."""
         places = np.arange(len(end.ids))
         every = np.ones(len(places), dtype=bool)
         return cls(replace(end, origins=places), tuple(frozenset([k]) for k in places.tolist()), every, free)
 
     def places(self, group: Sequence[int]) -> tuple[int, ...]:
-        """Where the components of a group stand at the lap's end; nothing if one of them is new."""
+        """Positions at the lap end of the components of a group; empty if one of them is new."""
         return tuple(sorted(union_of([self.replaced[k] for k in group]))) if self.there[list(group)].all() else ()
 
     def after(self, groups: Sequence[tuple[int, ...]], found: Sequence[Found]) -> Sketch:
-        """With disjoint `groups` replaced."""
+        """The sketch with the disjoint `groups` replaced."""
         gone = {k for group in groups for k in group}
         kept = [k for k in range(len(self.end.ids)) if k not in gone]
         stats = np.concatenate([self.end.summary.stats[kept], *(each.stats for each in found)])
@@ -85,11 +86,11 @@ class Sketch:
         return Sketch(end, tuple(replaced), there, free & end.sampled)
 
     def standing(self) -> Sketch:
-        """The same, in which only components may be searched that are there already."""
+        """The same sketch, in which only components of the lap end may be searched."""
         return replace(self, free=self.free & self.there)
 
     def divisions(self) -> dict[tuple[int, ...], np.ndarray]:
-        """What changed since the lap's end: components of it, and statistics (M, F) of those in their place."""
+        """The changes since the lap end: components it had -> statistics (M, F) of their replacements."""
         changed = {self.replaced[k]: None for k in np.flatnonzero(~self.there).tolist()}
         return {
             tuple(sorted(group)): self.end.summary.stats[[k for k, own in enumerate(self.replaced) if own == group]]
@@ -98,10 +99,10 @@ class Sketch:
 
 
 def union_of(groups: Iterable[frozenset[int]]) -> frozenset[int]:
-    """All that is in any of them."""
+    """Union of the sets."""
     return frozenset().union(*groups)
 
 
 def joined(groups: Sequence[frozenset[int]], union: frozenset[int]) -> tuple[frozenset[int], ...]:
-    """The same, but for those that have something in common with a union, in the place of which it stands."""
+    """The groups, with each one that overlaps `union` replaced by it."""
     return tuple(group if group.isdisjoint(union) else union for group in groups)

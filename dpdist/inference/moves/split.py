@@ -1,9 +1,9 @@
 """Split (birth): the rows of one component are divided among children found in a sample of its rows.
 
-Children are found in the sampled rows (:mod:`dpdist.inference.moves.children`); in the following laps every worker
-divides the responsibility of the component among them.
-Children that do not pay at once go on refining; a component whose children never paid is left alone for some laps.
-Source: the targeted births of Hughes & Sudderth (2013), with several targets a lap.
+Children are found in the sampled rows (:mod:`dpdist.inference.moves.children`). In the following laps every worker
+divides the component's responsibilities among them. Children that do not gain at once are refined further; a component
+whose children never gained is skipped for some laps. Source: the targeted births of Hughes & Sudderth (2013), with
+several targets per lap.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dpdist.inference.moves.sampling import share_of
 from dpdist.models.families.base import Rows
 from dpdist.models.mixture import Model
 
-#: Seeded children that go on for how many steps before the most promising do.
+#: Number of seeded candidates kept and their steps, before the most promising candidate is refined alone.
 STAGES = ((5, 2),)
 
 
@@ -56,7 +56,7 @@ class Split(Dividing):
         return self.children
 
     def wants_rows(self, proposals: Divisions, ids: np.ndarray, lap: int) -> np.ndarray:
-        """Those that may be given replacements when the lap ends."""
+        """Components that may be split when the lap ends."""
         return proposals.cooldowns.allow(ids, lap + 1, self.tries)
 
     def resting(self, end: LapEnd, before: Divisions, refused: Sequence[tuple[int, ...]]) -> Divisions:
@@ -68,7 +68,7 @@ class Split(Dividing):
     def births(
         self, end: LapEnd, busy: np.ndarray, resting: Divisions, others: Sequence[Proposals]
     ) -> dict[tuple[int, ...], np.ndarray | None]:
-        """Children of each component that may be given some and of which there are rows, found in tasks."""
+        """Children of each sampled component that may be split, found in parallel tasks."""
         if end.full:
             return {}
         allowed = resting.cooldowns.allow(end.ids, end.lap + 1, self.tries) & ~busy
@@ -94,10 +94,10 @@ def _seed_task(
         sample = SampledRows.of(model, rows, weights, share_of(weights, count))
         seeded = seed_children(sample, split.children, split.seedings, rng)
         stages = (*STAGES, (1, split.seed_iterations))
-        # Where none is better than the one component on the sample, the most promising is measured on all rows.
+        # If no candidate beats the single component on the sample, the most promising one is measured on all rows.
         found = paying(sample, seeded, stages) or contest(sample, seeded, stages, -np.inf, among_credible=False)
         if not found:
             return None
         best = found[0].stats
-        largest_first = np.argsort(-best[:, -1], kind="stable")  # whichever of several seedings found the same children
+        largest_first = np.argsort(-best[:, -1], kind="stable")  # one order, whichever seeding found them
         return np.asarray(best[largest_first] * (count / weights.sum()))

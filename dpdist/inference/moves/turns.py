@@ -1,31 +1,30 @@
-"""Whose rows are drawn in a lap where not enough of all components fit: parts of the components take turns.
+"""Which components are sampled in a lap if not enough rows of all fit: groups of components take turns.
 
-Moves look at components together with those near them, so a part is made of components that lie near each other: they
-are cut in two, over and over, along the direction in which their mean statistics differ most. What is looked at are
-projections of these on a few random directions, others in every round of turns, so that no two neighbours are apart
-for good.
+Moves look at components together with their neighbours, so a group consists of nearby components. Components are
+bisected recursively along the direction in which their mean statistics differ most. The mean statistics are projected
+onto a few random directions, redrawn in each round of turns, so that no two neighbours stay separated.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-#: Directions that mean statistics are projected on.
+#: Number of random directions onto which mean statistics are projected.
 DIRECTIONS = 32
-#: Rows that a component counts as, at least.
+#: Smallest count assumed for a component.
 _FEW = 1e-3
-#: Numbers of statistics that are looked at together.
+#: Statistics are processed in chunks of about this many numbers.
 _CHUNK = 2_000_000
 
 
 def parts_of(stats: np.ndarray, parts: int, rng: np.random.Generator) -> np.ndarray:
-    """Which of so many parts, of as many components each but for one, every component is in, (K,) intp.
+    """Group index of every component, (K,) intp, in `parts` groups whose sizes differ little.
 
     Parameters
     ----------
     stats : (K, F), the count last
-    parts : 1 at least
-    rng : of the directions
+    parts : at least 1
+    rng : draws the directions
     """
     found = np.zeros(len(stats), dtype=np.intp)
     _cut(_projected(stats, rng), np.arange(len(stats)), range(parts), found)
@@ -33,7 +32,7 @@ def parts_of(stats: np.ndarray, parts: int, rng: np.random.Generator) -> np.ndar
 
 
 def _cut(points: np.ndarray, chosen: np.ndarray, names: range, found: np.ndarray) -> None:
-    """Give the components `chosen` to parts of some `names`, in place."""
+    """Assign the components `chosen` to the groups `names`, in place."""
     if len(names) == 1 or len(chosen) < 2:
         found[chosen] = names[0]
         return
@@ -46,7 +45,7 @@ def _cut(points: np.ndarray, chosen: np.ndarray, names: range, found: np.ndarray
 
 
 def _projected(stats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Mean statistics in units of their spread over components, (K, D), on random directions."""
+    """Mean statistics in units of their spread over components, projected onto random directions, (K, D)."""
     components, columns = stats.shape
     step = max(1, _CHUNK // columns)
     chunks = [slice(start, start + step) for start in range(0, components, step)]
