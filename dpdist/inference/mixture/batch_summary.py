@@ -1,4 +1,4 @@
-"""What the rows of a batch add up to under one posterior."""
+"""Sums over the rows of a batch under one posterior."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from dpdist.models.sufficient_statistics import Summary
 
 @dataclass(frozen=True, eq=False)
 class BatchSummary:
-    """Components' summary, and what each move's proposals measured, over the same rows.
+    """Summary of the components, and the measurements of each move's proposals, over the same rows.
 
     Parameters
     ----------
-    summary : of components
+    summary : of the components
     measured : of each move's proposals
-    owners : (n,) the component that holds most of each row, or in which files they are, where candidates go by it; None
-        in sums over batches
+    owners : (n,) the component that holds most of each row, or the files with these, if candidates use them; None in
+        sums over batches
     """
 
     summary: Summary
@@ -32,9 +32,9 @@ class BatchSummary:
 
     @property
     def files(self) -> dict[str, dict[str, str]]:
-        """Digests of the files that go with it, by folder."""
+        """Folder -> file name -> digest, of the files that belong to it."""
         return self.owners.files if isinstance(self.owners, KeptOwners) else {}
 
     def scaled(self, factor: float) -> BatchSummary:
-        """Every entry times `factor`."""
+        """All entries multiplied by `factor`."""
         return BatchSummary(self.summary.scaled(factor), tuple(each.scaled(factor) for each in self.measured))

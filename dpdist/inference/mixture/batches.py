@@ -1,15 +1,16 @@
-"""How many batches a lap has where nobody says, as many as pay, and how many rows a partition: so much work.
+"""Default number of batches per lap, and default number of rows per partition.
 
-Every batch has a posterior of its own, so more batches learn more from a lap; but what a batch costs beside its rows is
-to stay a small share of what its rows cost. Both are estimated, in nanoseconds of a present-day core, from what is
-known before a run: results never depend on a clock. With F columns of statistics and K components, each with M
-replacements that moves measure, a batch of n rows costs
+Every batch has its own posterior, so more batches learn more per lap; but the fixed cost of a batch should be a small
+share of the cost of its rows. Both costs are estimated in nanoseconds of a present-day core, from what is known before
+a run: results never depend on a clock. With F columns of statistics and K components, each with M replacements that
+moves measure, a batch of n rows costs
 
-    K (1 + M) F POSTERIOR + OVERHEAD       posteriors, sums of the batches' tree, what a batch costs whatever it holds
+    K (1 + M) F POSTERIOR + OVERHEAD       posteriors, sums of the batches' tree, and a fixed cost per batch
     n (K (F PRODUCT + SHARE) + F FEATURE)  products of features with coefficients and responsibilities, and the features
 
-A partition is what one task is made of. With :data:`WORK_COMPONENTS`, or as many as a fit begins with or may have, it
-is :data:`WORK_SECONDS` of work: with fewer components several make a task, with more, rows have candidates.
+A partition is the input of one task. Its rows are :data:`WORK_SECONDS` of work with :data:`WORK_COMPONENTS` components,
+or with the initial or allowed number of components. With fewer components, one task processes several partitions; with
+more, the local step uses candidates.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.schedules.base import MOST_BATCHES
 from dpdist.models.families.base import Family, Moments
 
-#: What a batch may cost beside its rows, as a share of what its rows cost.
+#: Largest fixed cost of a batch, as a share of the cost of its rows.
 MOST_BESIDE = 0.1
-#: Seconds that the rows of a partition are to take, under so many components.
+#: Seconds of work on the rows of a partition, with that many components.
 WORK_SECONDS, WORK_COMPONENTS = 0.3, 100
-#: Components of a run that nobody bounds: the more there are, the less the overhead counts.
+#: Components assumed for a run without a limit: the more there are, the less the overhead counts.
 COMPONENTS = 10
-#: Replacements of each that moves measure, where there are moves.
+#: Replacements per component that moves measure, if there are moves.
 REPLACEMENTS = 2
-#: Nanoseconds: see above.
+#: Nanoseconds; see the module docstring.
 POSTERIOR, OVERHEAD, PRODUCT, SHARE, FEATURE = 30.0, 500_000.0, 0.4, 10.0, 2.0
 
 
 def batches_that_pay(problem: Problem, rows: int) -> int:
-    """The number of batches for so many rows."""
+    """The default number of batches for `rows` rows."""
     most, columns = problem.model.allocation.max_components, feature_columns(problem)
     components = COMPONENTS if most is None else min(most, COMPONENTS)
     replacements = REPLACEMENTS if problem.moves and problem.schedule.moves else 0
@@ -45,19 +46,19 @@ def batches_that_pay(problem: Problem, rows: int) -> int:
 
 
 def row_nanoseconds(components: int, columns: int) -> float:
-    """What a row costs under so many components of F columns of statistics."""
+    """Cost of a row with `components` components and F columns of statistics."""
     return components * (columns * PRODUCT + SHARE) + columns * FEATURE
 
 
 def rows_of_work(family: Family, width: int, components: int, most: int | None, candidates: Candidates) -> int:
-    """Rows that are :data:`WORK_SECONDS` of work.
+    """Number of rows that are :data:`WORK_SECONDS` of work.
 
     Parameters
     ----------
-    family : maybe without its hyperparameters
-    width : columns of rows as it sees them
-    components, most : that a fit begins with, and that it may have
-    candidates : when rows are looked at for few components only
+    family : its hyperparameters may be unset
+    width : columns of the prepared rows
+    components, most : initial and largest number of components
+    candidates : when the local step uses only a few components per row
     """
     ones = np.ones(width)
     known = family.with_defaults(Moments(2.0, ones, ones, ones, ones, integral=True))

@@ -1,17 +1,17 @@
-"""Candidates: the few components that a row is looked at for, so that its cost does not grow with all there are.
+"""Candidates: the few components that the local step considers for a row, so that its cost does not grow with K.
 
-On real data a row is shared by a handful of components however many there are. In a *dense* lap every row is looked at
-for all of them; it finds each row's owner, the component that holds most of it, and how much of the rows of every owner
-each component holds. Component k becomes a candidate of the rows of j if it holds more than a small share of them.
-In the laps that follow, the logits, softmax, entropies and sums of a row are over the candidates of the owner
-that its last visit found, so rows are taken owner by owner: some with their candidates make one matrix product, and
-owners whose candidates are much the same are taken together. A responsibility of zero is as valid as any other, so the
-ELBO stays exact and a bound, and moves judge as they ever do; what candidates miss, it is lower by, until the next
-dense lap. A run does not converge on candidates: what has come to rest has to stay so in a dense lap.
+On real data a row is shared by a handful of components, however many there are. In a *dense* lap all components are
+considered for every row. It finds each row's owner, the component with the largest responsibility, and how much of the
+rows of each owner every component holds. Component k becomes a candidate of the rows of owner j if it holds more than a
+small share of them. In the following laps the logits, softmax, entropies and sums of a row use only the candidates of
+the owner found in its last visit. So rows are processed by owner: those of one owner share a matrix product, and owners
+with similar candidates are processed together. A responsibility of zero is valid, so the ELBO is still exact for these
+responsibilities and a lower bound, and moves are judged by it as usual; components missed by the candidates lower it
+until the next dense lap. A run does not converge with candidates: a dense lap must confirm convergence.
 
 Sources: Forster & Lücke (2018), "Can clustering scale sublinearly with its clusters?"; Salwig, Kahlke, Hirschberger,
-Forster & Lücke (2025), arXiv:2501.12299. There the neighbours of a component are told by distances; here by what they
-hold, which on 8x8 patches and SIFT takes a third as many for the same bound.
+Forster & Lücke (2025), arXiv:2501.12299. They find the neighbours of a component by distance; here they are found by
+responsibilities, which needs a third as many for the same bound on 8x8 patches and SIFT.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 from dpdist.core.checks import COUNT, number
 from dpdist.core.settings import check_settings, documented, setting
 
-#: What taking a group of rows together costs beside its rows, in rows: coefficients and sums of every candidate.
+#: Fixed cost of processing a group of rows, in rows: coefficients and sums of every candidate.
 BESIDE = 48
 
 
 @documented
 @dataclass(frozen=True)
 class Candidates:
-    """When rows are looked at for candidates only."""
+    """When the local step uses candidates only."""
 
     every: int = setting(
         10,
@@ -53,48 +53,48 @@ class Candidates:
         check_settings(self, " of Candidates")
 
     def serve(self, components: int) -> bool:
-        """Whether so many components are enough for rows to have candidates."""
+        """Whether there are enough components to use candidates."""
         return self.every > 1 and components >= self.components
 
     def of(self, held: np.ndarray) -> np.ndarray:
-        """The candidates (K, K) bool of the rows of each owner, given what components hold of these (K, K)."""
+        """The candidates (K, K) bool of each owner's rows, from what each component `held` (K, K) of these rows."""
         return (held > self.share * held.sum(axis=1, keepdims=True)) | np.eye(len(held), dtype=bool)
 
     def next_lap_is_dense(self, lap: int, dense: bool, resting: bool, changing: bool) -> bool:
         """Whether the lap after `lap` is dense although there are candidates.
 
-        It is when its turn has come, and when the run has come to rest. What a dense lap then gains over candidates
-        would be lost again with them: so are those that follow, until moves change components.
+        It is dense every `every` laps, and when the run has settled. What a dense lap gains over candidates would be
+        lost again by using them, so the laps that follow it are dense too, until moves change components.
 
         Parameters
         ----------
         lap, dense : the lap that ends, and whether it was dense
-        resting : whether the ELBO has settled, and moves have nothing more to try
-        changing : whether moves changed components, or have more to try
+        resting : whether the ELBO has settled and no move has more to try
+        changing : whether moves changed components or have more to try
         """
         due, in_turn = lap % self.every == 0, (lap - 1) % self.every == 0
         return due or resting or (dense and not in_turn and not changing)
 
 
 class Heirs(NamedTuple):
-    """Where the rows of components are after a lap's end.
+    """Map from the components before a lap end to those that may hold their rows after it.
 
     Parameters
     ----------
     old : (E,) components before, in ascending order, each at least once
-    new : (E,) components that may hold rows of it
+    new : (E,) components that may hold its rows
     """
 
     old: np.ndarray
     new: np.ndarray
 
     def owners(self, owners: np.ndarray) -> np.ndarray:
-        """The owners of rows (n,) after it: one of the heirs, each being a candidate of the others."""
+        """The owners of rows (n,) after the lap end: the first heir of each; all heirs are candidates of each other."""
         first = self.new[np.searchsorted(self.old, np.arange(self.old[-1] + 1))]
         return first.astype(owner_type(int(self.new.max()) + 1))[owners]
 
     def candidates(self, candidates: np.ndarray) -> np.ndarray:
-        """Candidates after it: the heirs of an owner's candidates are those of its heirs."""
+        """Candidates after the lap end: the heirs of an owner's candidates become candidates of the owner's heirs."""
         shape = len(candidates), int(self.new.max()) + 1
         passed = sparse.csr_array((np.ones(len(self.old), np.int64), (self.old, self.new)), shape=shape)
         counts: np.ndarray = passed.T @ (passed.T @ candidates.astype(np.int64)).T
@@ -102,17 +102,17 @@ class Heirs(NamedTuple):
 
 
 def owner_type(components: int) -> type[np.unsignedinteger]:
-    """The type in which owners are kept."""
+    """The integer type in which owners are stored."""
     return np.uint16 if components <= 2**16 else np.uint32
 
 
 class RowGroup(NamedTuple):
-    """Rows that are looked at together.
+    """Rows that are processed together.
 
     Parameters
     ----------
-    rows : their places in the partition
-    components : (U,) the candidates of any of them, ascending; None for all components
+    rows : positions in the partition
+    components : (U,) the candidates of any of these rows, ascending; None for all components
     """
 
     rows: np.ndarray | slice
@@ -120,16 +120,16 @@ class RowGroup(NamedTuple):
 
 
 def row_groups(owners: np.ndarray, candidates: np.ndarray, most: int) -> Iterator[RowGroup]:
-    """All rows of a partition in groups; at least one, be it of no rows.
+    """All rows of a partition in groups; at least one group, which may be empty.
 
-    Owners stand in an order in which those with common candidates are near; neighbours are joined while a product of
-    all their rows and candidates costs less than two.
+    Owners are ordered so that those with common candidates are adjacent. Adjacent owners are joined while one product
+    of all their rows and candidates costs at most as much as two.
 
     Parameters
     ----------
     owners : (n,) of the rows
-    candidates : (K, K) bool, of the rows of each owner
-    most : rows of a group
+    candidates : (K, K) bool, of each owner's rows
+    most : largest number of rows in a group
     """
     order = reverse_cuthill_mckee(sparse.csr_array(candidates | candidates.T), symmetric_mode=True)
     place = np.empty(len(order), np.intp)
@@ -152,7 +152,7 @@ def _cost(rows: int, candidates: np.ndarray) -> int:
 
 
 def _cut(rows: np.ndarray, candidates: np.ndarray, most: int) -> Iterator[RowGroup]:
-    """Rows in groups of at most so many."""
+    """Rows in groups of at most `most`."""
     components = np.flatnonzero(candidates)
     for start in range(0, max(1, len(rows)), most):
         yield RowGroup(rows[start : start + most], components)

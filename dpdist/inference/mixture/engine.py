@@ -1,4 +1,4 @@
-"""How mixtures are fitted: what the loop does with their rows, and with every lap's end.
+"""Fitting a mixture: how the loop processes its rows and the end of each lap.
 
 for state, info in laps(problem, source, state, backend): ...
 """
@@ -69,9 +69,9 @@ def first_state(problem: Problem, source: Source, start: Summary | None) -> Stat
 
 
 def _with_sampling_probabilities(problem: Problem, state: State, rows: np.ndarray, stats: np.ndarray) -> State:
-    """The state with the coming lap's sampling settled, given the rows (K,) of its components and their statistics."""
+    """The state with the next lap's sampling probabilities, given the rows (K,) and statistics of its components."""
     wanted = np.zeros(len(state.ids), dtype=bool)
-    for move, proposals in zip(problem.moves, state.proposals, strict=False):  # there are none without moves
+    for move, proposals in zip(problem.moves, state.proposals, strict=False):  # proposals are empty without moves
         wanted |= move.wants_rows(proposals, state.ids, state.lap)
     if problem.sampling.turns(int(np.count_nonzero(wanted)), _row_bytes(problem)) > 1:
         turns = problem.sampling.turns(len(wanted), _row_bytes(problem))
@@ -83,7 +83,7 @@ def _with_sampling_probabilities(problem: Problem, state: State, rows: np.ndarra
 
 
 def _least_rows(problem: Problem) -> int:
-    """Rows of a component without which no move could propose anything."""
+    """Number of rows of a component below which no move can propose anything."""
     return max((move.least_rows for move in problem.moves), default=0)
 
 
@@ -92,7 +92,7 @@ def _row_bytes(problem: Problem) -> int:
 
 
 def feature_columns(problem: Problem) -> int:
-    """F, the columns of the statistics."""
+    """F, the number of columns of the statistics."""
     width = problem.preparation.width
     return int(problem.model.family.features(np.zeros((1, width))).shape[1])
 
@@ -104,7 +104,7 @@ def laps(
 
     Parameters
     ----------
-    path : where the run is stored, and large batch summaries can be kept; None for nowhere
+    path : place of the run, where large batch summaries can be stored; None if there is none
 
     Yields
     ------
@@ -116,7 +116,7 @@ def laps(
 
 
 def steps(problem: Problem, source: Source, state: State, backend: Backend, path: str | None = None) -> Iterator[Step]:
-    """As :func:`laps`, stopping after every batch."""
+    """Like :func:`laps`, but yields after every batch."""
     return run_steps(_MixtureWork(problem, source.shape[0], RunFiles.at(path, backend)), source, state, backend)
 
 
@@ -161,7 +161,7 @@ class _MixtureWork(Work):
         return backend.apply(keep_visit, seen, self._files, state.lap, batch)
 
     def _keeps(self, state: State) -> bool:
-        """Whether what the batches of a lap leave goes to files."""
+        """Whether the batch summaries of a lap are written to files."""
         return self._files.path is not None and memo_bytes(self._problem, state, self._rows) > kept.MOST_BYTES
 
     def known(self, batch_summary: AnyBatchSummary, rows: Sequence[int]) -> list[AnyOwners]:
@@ -177,12 +177,12 @@ class _MixtureWork(Work):
 
 @dataclass(frozen=True, eq=False)
 class TaskDraft:
-    """A task but for the posterior, and proposals armed with it, which are made where the total is.
+    """A task without the posterior and the armed proposals, which are computed where the total is.
 
     Parameters
     ----------
-    model, precision, proposals : what these are made with
-    task : that lacks them
+    model, precision, proposals : inputs of the posterior and the armed proposals
+    task : makes the task from these
     """
 
     model: Model
@@ -204,7 +204,7 @@ def _task_there(
 
 
 def memo_bytes(problem: Problem, state: State, rows: int) -> int:
-    """Bytes of all batch summaries of a lap, with the owners of so many `rows`."""
+    """Bytes of all batch summaries of a lap, including the owners of `rows` rows."""
     columns, components = feature_columns(problem), len(state.ids)
     each = components + sum(len(proposals.blank(columns).stats) for proposals in state.proposals)
     owned = np.dtype(owner_type(components)).itemsize if problem.candidates.serve(components) else 0
@@ -212,7 +212,7 @@ def memo_bytes(problem: Problem, state: State, rows: int) -> int:
 
 
 def _end(problem: Problem, backend: Backend, last: Step, rows: float) -> Step:
-    """The last batch's step with the lap's end."""
+    """The step of the last batch, completed by the end of the lap."""
     state, exact = last.state, last.exact
     before = problem.model.elbo(exact.summary, state.running.summary if state.running else None)
     change = np.inf if state.elbo is None else abs(before - state.elbo)
@@ -226,7 +226,7 @@ def _end(problem: Problem, backend: Backend, last: Step, rows: float) -> Step:
         changing, elbo = moved.accepted > 0 or moved.pending, problem.model.elbo(total)
     else:
         following, component_map, records, seen = replace(state, start=None), None, (), exact.summary.counts
-        # A stochastic run's model, of which this is the bound, is that of its running total.
+        # The model of a stochastic run, whose bound this is, is that of its running total.
         total, changing, elbo = (state.running or exact).summary, False, before
     dense, resting = state.candidates is None, settled and not changing
     if not problem.candidates.serve(len(following.ids)) or problem.candidates.next_lap_is_dense(
@@ -246,13 +246,13 @@ def _end(problem: Problem, backend: Backend, last: Step, rows: float) -> Step:
 
 
 def _candidates(problem: Problem, state: State) -> np.ndarray | None:
-    """The candidates that a lap leaves: as they were, or as a dense lap tells them; None if it does not."""
+    """The candidates after a lap: unchanged, or recomputed by a dense lap; None if there are none."""
     held = None if state.sample is None else state.sample.held
     return state.candidates if held is None else problem.candidates.of(held)
 
 
 def _moved(state: State, moved: LapMoves) -> State:
-    """The state with its batch summaries and proposals as a lap's end made them."""
+    """The state with the batch summaries and proposals after a lap end."""
     return replace(
         state,
         ids=moved.ids,

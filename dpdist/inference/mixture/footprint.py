@@ -1,16 +1,16 @@
-"""How much memory a lap takes, estimated before it starts.
+"""Estimate of the memory that a lap takes, computed before it starts.
 
-With F columns of statistics, K components, M children of a split and B batches, in numbers of 8 bytes,
+With F columns of statistics, K components, M children per split and B batches, in numbers of 8 bytes,
 
-    F K (3 (1 + M) B + 12)     sums of the batches: of components and children, as they were, in their tree and as they
-                               will be; then those of a lap's end: before and after it, and of new children
-    + max(min(48 F K, 6e6),    what judging takes, a dozen arrays of F for some four replacements each, so many
-          480 F)               together, or a search from many seeds, a dozen for each
-    + F max(m, b, g)           features of the m rows sampled of a component to seed children, of b rows of a block, or
-                               of the g rows of a group that is arranged anew
+    F K (3 (1 + M) B + 12)     sums of the batches, for components and children: the old ones, their tree and the new
+                               ones; then those of the lap end: before and after it, and of new children
+    + max(min(48 F K, 6e6),    judging: a dozen arrays of F numbers for about four replacements per component, computed
+          480 F)               in chunks; or a search from many seeds, with a dozen arrays for each
+    + F max(m, b, g)           features of the m rows sampled from a component to seed children, of the b rows of a
+                               block, or of the g rows of a group that is rearranged
     + 3 D min(N, K m)          the sampled rows themselves, while they are joined
 
-all in one process, as in memory; on a cluster the second term is the workers'.
+all in one process, as with the serial backend; on a cluster the features of blocks are in the workers' memory.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from dpdist.inference.moves.agglomerate import DRAWS
 from dpdist.inference.moves.arrange import SEEDS
 from dpdist.models.families import Gaussian, ZeroMeanGaussian
 
-#: Arrays of F numbers that a lap's end takes for each component, and that judging takes beside; numbers that it takes
-#: together at most; and arrays that a search from many seeds takes.
+#: Arrays of F numbers per component at a lap end, and for judging in addition; largest amount of numbers that judging
+#: holds at a time; and arrays of a search from many seeds.
 ENDING, JUDGING, JUDGED, SEEDED = 12, 48, 6_000_000, 12 * SEEDS * (DRAWS + 1)
-#: Bytes beyond which a lap is large whatever the machine.
+#: A lap that needs more bytes than this is large on any machine.
 LARGE = 4 * 2**30
-#: Where Linux tells what memory a container or job may have, by versions 2 and 1 of control groups.
+#: Files in which Linux gives the memory limit of a container or job, for control groups v2 and v1.
 LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes of a lap: at the start, and more for every further component."""
+    """Bytes of a lap, and additional bytes for every further component."""
 
     total: float
     component: float
 
 
 def footprint(problem: Problem, source: Source, components: int) -> Footprint:
-    """What a lap of `components` will take; within a factor of about two."""
+    """Estimated memory of a lap with `components` components; accurate within a factor of about two."""
     (rows, _), width = source.shape, problem.preparation.width
     columns = feature_columns(problem)
     moves = problem.moves if problem.schedule.moves else ()
@@ -64,7 +64,7 @@ def footprint(problem: Problem, source: Source, components: int) -> Footprint:
 
 
 def warn_if_large(problem: Problem, source: Source, components: int, memory: float | None = None) -> None:
-    """Warn, in a sentence, of a lap beyond half the `memory` (by default this machine's) or :data:`LARGE`."""
+    """Warn if a lap needs more than half the `memory` (by default this machine's) or more than :data:`LARGE`."""
     here = machine_memory() if memory is None else memory
     needed = footprint(problem, source, components)
     if needed.total <= min(here / 2, LARGE):
@@ -82,7 +82,7 @@ def warn_if_large(problem: Problem, source: Source, components: int, memory: flo
 
 
 def machine_memory() -> float:
-    """Bytes of memory that this process may have: of this machine, or of the container or job it runs in."""
+    """Bytes of memory available to this process: of the machine, or of the container or job that it runs in."""
     whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return float(min([whole, *(int(limit) for limit in map(_text, LIMITS) if limit.isdecimal())]))
 

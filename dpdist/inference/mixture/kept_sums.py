@@ -1,12 +1,12 @@
-"""The tree of sums of batch summaries that are in files: made by workers, of whom the coordinator asks the root.
+"""Tree of sums of batch summaries in files: workers add them, and the coordinator asks for the root.
 
-The tree is that of :class:`dpdist.inference.schedules.tree.SumTree`, and so are the bits. Of its nodes, workers hold
-those in the middle, each the sum of some sqrt(batches) leaves next to each other: one task reads these leaves and
-adds them, another adds the nodes. A leaf that is replaced renews its node and the root. What is lost with a worker is
-made again from the files.
+The tree is that of :class:`dpdist.inference.schedules.tree.SumTree`, and the sums have the same bits. Workers hold the
+nodes of one middle level, each the sum of about sqrt(batches) adjacent leaves: one task reads these leaves and adds
+them, another adds the nodes. Replacing a leaf recomputes its node and the root. What is lost with a worker is
+recomputed from the files.
 
-Posteriors are made by workers too, where the nodes are: what the coordinator asks for is the root at a lap's end. Only
-with look-ahead, whose states hold the totals of batches under way, it has those.
+Workers that hold the nodes also compute the posteriors; the coordinator fetches the root only at a lap end. With
+look-ahead the coordinator has the totals, because its states hold those of batches in progress.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class KeptSums(Sums):
 
     Parameters
     ----------
-    batch_summaries : one a batch
-    files : where they are
-    backend : whose workers add them
-    totals_here : whether totals are wanted as numbers
+    batch_summaries : one per batch
+    files : where they are stored
+    backend : its workers add them
+    totals_here : whether totals are returned as numbers
     """
 
     def __init__(
@@ -48,8 +48,8 @@ class KeptSums(Sums):
     ) -> None:
         self._leaves, self._files, self._backend = list(batch_summaries), files, backend
         self._totals_here = totals_here
-        self._start: tuple[BatchSummary, Ref[BatchSummary]] | None = None  # one in memory, and where it was sent
-        self._refs: dict[int, Ref[BatchSummary]] = {}  # of leaves in memory, by identity
+        self._start: tuple[BatchSummary, Ref[BatchSummary]] | None = None  # a start in memory, and its ref
+        self._refs: dict[int, Ref[BatchSummary]] = {}  # of leaves in memory, by id()
         self._size = leaves_of_a_node(len(self._leaves))
         self._nodes = self._sums(range(0, len(self._leaves), self._size))
         self._root: BatchSummary | None = None
@@ -70,7 +70,7 @@ class KeptSums(Sums):
         return DistantTotal(tuple(self._nodes), self._sent(start), share)
 
     def _sent(self, start: AnyBatchSummary | None) -> object:
-        """What is sent of a start: one in memory once."""
+        """The start as a task argument; one in memory is sent once."""
         if not isinstance(start, BatchSummary):
             return start
         if self._start is None or self._start[0] is not start:
@@ -88,14 +88,14 @@ class KeptSums(Sums):
         return self._backend.fetch(self._backend.promptly(read_batch_summary, [batch_summary], [self._files]))[0]
 
     def _sums(self, begins: Sequence[int]) -> list[Ref[BatchSummary]]:
-        """The nodes whose leaves begin at some places."""
+        """The nodes whose first leaves are at the positions `begins`."""
         there = {id(leaf) for leaf in self._leaves}
         self._refs = {key: ref for key, ref in self._refs.items() if key in there}
         columns = [[self._leaf(leaf) for leaf in self._leaves[begin : begin + self._size]] for begin in begins]
         return self._backend.promptly(_sum_of_leaves, columns, [self._files] * len(begins))
 
     def _leaf(self, leaf: AnyBatchSummary) -> object:
-        """What is sent of a leaf: one in memory once, for all that it stands for."""
+        """The leaf as a task argument; one in memory is sent once, even if it stands for several leaves."""
         if isinstance(leaf, KeptBatchSummary):
             return leaf
         if id(leaf) not in self._refs:
@@ -105,13 +105,13 @@ class KeptSums(Sums):
 
 @dataclass(frozen=True, eq=False)
 class DistantTotal:
-    """A total where workers have it.
+    """A total held by workers.
 
     Parameters
     ----------
-    nodes : refs to sums whose sum it is
-    start : what stands in for rows not yet seen, in a file or a ref; None for nothing
-    share : of the start
+    nodes : refs to sums that add up to the total
+    start : statistics in place of rows not yet seen, in a file or a ref; None for zeros
+    share : weight of the start
     """
 
     nodes: tuple[Ref[BatchSummary], ...]
@@ -122,31 +122,31 @@ class DistantTotal:
 def total_there(
     nodes: Sequence[BatchSummary], start: AnyBatchSummary | None, share: float, files: RunFiles
 ) -> BatchSummary:
-    """The numbers of a distant total, where its parts are."""
+    """The numbers of a distant total, computed where its parts are."""
     return total_of(_sum_of_nodes(nodes), None if start is None else read_batch_summary(start, files), share)
 
 
 def leaves_of_a_node(leaves: int) -> int:
-    """Leaves below each node that is held: a power of two, from the root of their number on."""
+    """Leaves below each node that workers hold: a power of two, at least the square root of the number of leaves."""
     return int(2 ** math.ceil(math.log2(max(1, leaves)) / 2))
 
 
 @dataclass(frozen=True, eq=False)
 class _Sum:
-    """A sum; `own` if it is of two others, so that nobody else has its arrays and more can be added in place."""
+    """A sum; `own` if it is the sum of two others, so that its arrays are not shared and can be added to in place."""
 
     value: BatchSummary
     own: bool = False
 
     def __add__(self, other: _Sum) -> _Sum:
-        if self.own or other.own:  # the sum of two numbers has the same bits either way around
+        if self.own or other.own:  # addition of two numbers is commutative to the bit
             own, given = (self, other) if self.own else (other, self)
             return _Sum(_added_in_place(own.value, given.value), own=True)
         return _Sum(self.value + other.value, own=True)
 
 
 def _sum_of_leaves(leaves: Sequence[AnyBatchSummary], files: RunFiles) -> BatchSummary:
-    """The sum of neighbours, few of which are in memory at a time."""
+    """The sum of adjacent leaves; only a few of them are in memory at a time."""
     with one_thread():
         return join_pairwise((_Sum(_without_owners(read_batch_summary(each, files))) for each in leaves), _joined).value
 
@@ -166,7 +166,7 @@ def _without_owners(batch_summary: BatchSummary) -> BatchSummary:
 
 
 def _added_in_place(into: BatchSummary, other: BatchSummary) -> BatchSummary:
-    """The sum, in the arrays of the first."""
+    """The sum, stored in the arrays of the first summary."""
     pairs = zip((into.summary, *into.measured), (other.summary, *other.measured), strict=True)
     first, *others = [_summary_added_in_place(mine, given) for mine, given in pairs]
     return BatchSummary(first, tuple(others))

@@ -1,4 +1,4 @@
-"""The end of a lap: judge what was tried, apply what is accepted, let every move say what to try next."""
+"""The end of a lap: judge the proposals, apply the accepted ones, and collect each move's next proposals."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from dpdist.models.sufficient_statistics import Summary
 
 @dataclass(frozen=True, eq=False)
 class ComponentMap:
-    """What a lap's end makes of every batch summary: small, and the same for batch summaries and total.
+    """The map that a lap end applies to every batch summary: small, and the same for batch summaries and the total.
 
     Parameters
     ----------
     change : from the old components to the new ones
-    before, after : proposals of the lap that ends and of the next one, move by move
-    carried : move by move, the rows of the old proposals' measurement with which that of the new ones begins
-    heirs : where the rows of the old components are
+    before, after : proposals of the lap that ends and of the next one, by move
+    carried : by move, the rows of the old proposals' measurement that come first in the new one
+    heirs : map from the old components to those that may hold their rows
     """
 
     change: Change
@@ -42,7 +42,7 @@ class ComponentMap:
     heirs: Heirs
 
     def batch_summary(self, old: AnyBatchSummary) -> AnyBatchSummary:
-        """An old batch summary in the new components; what is newly proposed has measured nothing in it yet."""
+        """An old batch summary for the new components; the measurements of new proposals start at zero."""
         if isinstance(old, KeptBatchSummary):
             return old.after(self)
         summary = self.change.apply(old.summary, self.before, old.measured)
@@ -52,7 +52,7 @@ class ComponentMap:
 
 
 def _carried_on(measured: Summary, rows: np.ndarray, blank: Summary) -> Summary:
-    """A measurement that begins with some rows of an old one and is blank otherwise."""
+    """A measurement that starts with some rows of an old one and is zero otherwise."""
     if not len(rows):
         return blank
     stats = np.concatenate([measured.stats[rows], blank.stats[len(rows) :]])
@@ -61,16 +61,16 @@ def _carried_on(measured: Summary, rows: np.ndarray, blank: Summary) -> Summary:
 
 @dataclass(frozen=True, eq=False)
 class LapMoves:
-    """What a lap's end decided: the new components and what is tried on them next.
+    """The result of a lap end: the new components and the next proposals.
 
     Parameters
     ----------
     component_map : for every batch summary
     ids, next_id : of the new components
-    start : batch summary that stands in for rows which new replacements have not seen; None if there are none
-    rows : (K,) rows of the new components, each counted once whatever its weight
-    records : every proposal judged
-    accepted : how many were accepted
+    start : batch summary in place of the rows that new replacements have not seen; None if there are none
+    rows : (K,) rows of the new components, each counted once regardless of its weight
+    records : of all proposals judged
+    accepted : number of accepted proposals
     pending : whether any move has more to try
     """
 
@@ -85,28 +85,28 @@ class LapMoves:
 
 
 def arm(model: Model, posterior: Posterior, total: BatchSummary, tried: Sequence[Proposals]) -> tuple[Proposals, ...]:
-    """Proposals ready to measure under `posterior`, with the totals so far."""
+    """Proposals ready to measure under `posterior`, given the totals so far."""
     return tuple(each.armed(model, posterior, measured) for each, measured in zip(tried, total.measured, strict=True))
 
 
 def take_lap_moves(
     problem: Problem, backend: Backend, state: State, total: BatchSummary, settled: bool, change: float
 ) -> LapMoves:
-    """Decide the end of a lap.
+    """Judge and apply the proposals of a lap.
 
     Parameters
     ----------
-    problem, backend : the run's
-    state : as it stands after the lap's last batch
+    problem, backend : of the run
+    state : after the last batch of the lap
     total : exact sum over all batches
-    settled : whether the ELBO hardly changed this lap
-    change : of the ELBO in it, before its moves
+    settled : whether the ELBO hardly changed in this lap
+    change : of the ELBO in this lap, before its moves
     """
     model, moves, tried, measured = problem.model, problem.moves, state.proposals, total.measured
     verdicts = judge_moves(model, total.summary, tried, measured, problem.precision.dtype)
     verdicts = [_or_postponed(verdict, moves[verdict.move], tried[verdict.move]) for verdict in verdicts]
-    # From here on components are those after the accepted moves: `turned` leads there from the lap's own, for the
-    # total now and later for every batch summary.
+    # From here on, components are those after the accepted moves. `turned` maps the components of the lap to them: the
+    # total now, and every batch summary later.
     turned = change_from(model, total.summary, tried, measured, verdicts)
     ids, next_id = turned.identities(state.ids, state.next_id, total.summary, tried, measured)
     summary = turned.apply(total.summary, tried, measured)
@@ -141,7 +141,7 @@ def take_lap_moves(
 
 
 def _heirs(change: Change, total: BatchSummary, tried: Sequence[Proposals]) -> Heirs:
-    """Where the rows of components are after a change: what is removed passes them on to all that replaces it."""
+    """Map of owners after a change: a removed component passes its rows to all its replacements."""
     pairs = [(int(old), place) for place, old in enumerate(change.kept)]
     place = len(pairs)
     for m, j in change.accepted:
@@ -153,7 +153,7 @@ def _heirs(change: Change, total: BatchSummary, tried: Sequence[Proposals]) -> H
 
 
 def _made(moves: Sequence[AnyMove], tried: Sequence[Proposals], turned: Change, heirs: Heirs) -> dict[str, np.ndarray]:
-    """By the kind of a move, where the components stand that it made."""
+    """Kind of move -> positions of the components that it made."""
     made: dict[str, list[int]] = {}
     for m, j in turned.accepted:
         made.setdefault(moves[m].kind, []).extend(heirs.new[heirs.old == tried[m].removed(j)[0]].tolist())
@@ -161,7 +161,7 @@ def _made(moves: Sequence[AnyMove], tried: Sequence[Proposals], turned: Change, 
 
 
 def _or_postponed(verdict: MoveVerdict, move: AnyMove, tried: Proposals) -> MoveVerdict:
-    """The verdict on a proposal, unless its move would rather wait for a gain."""
+    """The verdict on a proposal, or a postponement if its move asks to wait for a gain."""
     waits = verdict.reason is Reason.NO_GAIN and move.postpones(tried, verdict.proposal, verdict.gain)
     return verdict._replace(reason=Reason.REFINING) if waits else verdict
 
@@ -169,7 +169,7 @@ def _or_postponed(verdict: MoveVerdict, move: AnyMove, tried: Proposals) -> Move
 def _propose(
     moves: Sequence[AnyMove], tried: Sequence[Proposals], verdicts: Sequence[MoveVerdict], end: LapEnd
 ) -> list[Following]:
-    """What each move does next; it learns what those before it in the list are going to try."""
+    """The next proposals of each move, which receives those of the moves before it in the list."""
     found: list[Following] = []
     for place, (move, before) in enumerate(zip(moves, tried, strict=True)):
         own = [Verdict(*verdict[1:]) for verdict in verdicts if verdict.move == place]
@@ -178,7 +178,7 @@ def _propose(
 
 
 def _start(following: Sequence[Following], summary: Summary) -> BatchSummary | None:
-    """What stands in for rows that new replacements have not seen: of them only, the components know their rows."""
+    """Statistics in place of rows that new replacements have not seen; zero for components, which have seen all."""
     if all(each.start is None for each in following):
         return None
     components, columns = summary.stats.shape
@@ -187,7 +187,9 @@ def _start(following: Sequence[Following], summary: Summary) -> BatchSummary | N
 
 
 def _rows_seen(state: State, change: Change, summary: Summary) -> np.ndarray:
-    """(K,) rows of the components after a `change`, each counted once, as `summary` does where they have no weights."""
+    """(K,) rows of the components after a `change`, each counted once; equal to the counts of `summary` without
+    weights.
+    """
     seen = None if state.sample is None else state.sample.seen
     if seen is None:
         return summary.counts
@@ -203,7 +205,9 @@ def _samples(
     heirs: Heirs,
     summary: Summary,
 ) -> dict[int, tuple[Rows, np.ndarray]]:
-    """Sampled rows and weights of the components by their new position; what a move made has those that it replaced."""
+    """Sampled rows and weights by new position; components made by a move receive those of the components they
+    replaced.
+    """
     if state.sample is None:
         return {}
     limit, counts = problem.sampling.rows, total.summary.counts

@@ -1,4 +1,6 @@
-"""What a worker does with one partition under one posterior: the local step, what moves measure, a sample."""
+"""A worker's task for one partition under one posterior: the local step, the measurements of moves, and a sample of
+rows.
+"""
 
 from __future__ import annotations
 
@@ -26,20 +28,20 @@ from dpdist.models.families.base import Rows
 from dpdist.models.mixture import Block, Posterior, local_step
 from dpdist.models.sufficient_statistics import Summary
 
-#: Rows of a partition whose products in float32 are compared with those in float64, the responsibilities that count
-#: there, the nats by which log probabilities may be off, and the share of rows of which they may be further off.
+#: Check of float32 products against float64: number of rows of a partition compared, smallest responsibility that
+#: counts, largest error of log probabilities in nats, and share of rows that may have larger errors.
 CHECKED_ROWS, COUNTED, OFF, FAR_OUT = 64, 1e-3, 0.25, 0.1
 
 
 @dataclass(frozen=True, eq=False)
 class Visit:
-    """What comes back from rows; adds over rows."""
+    """The result of visiting rows; adds over rows."""
 
     batch_summary: BatchSummary
     sample: Sample
 
     def __add__(self, other: Visit) -> Visit:
-        """Of rows of the same batch, one after the other."""
+        """The result for consecutive rows of the same batch."""
         owners = join_owners(self.batch_summary.owners, other.batch_summary.owners)
         joined = replace(self.batch_summary + other.batch_summary, owners=owners)
         return Visit(joined, self.sample + other.sample)
@@ -47,19 +49,19 @@ class Visit:
 
 @dataclass(frozen=True, eq=False)
 class LocalStepTask:
-    """All that workers need for one batch besides their rows.
+    """What workers need for one batch in addition to its rows.
 
     Parameters
     ----------
-    posterior : q in the form of the local step
-    proposals : measured beside the components
-    sampling_probabilities : (K,) probability with which a row is drawn into the sample of the component it belongs to
-    most : rows that the sample of a component may hold
-    seed, lap : key of the draws
-    candidates : (K, K) bool, of the rows of each owner; None for all components
-    owned : whether the next visit goes by the owners that this one finds
-    files : where workers keep what they leave
-    keeps : whether batch summaries and owners go to files
+    posterior : q in the form that the local step uses
+    proposals : measured along with the components
+    sampling_probabilities : (K,) probability with which a row is drawn into the sample of its owner
+    most : largest number of rows in the sample of a component
+    seed, lap : key of the random draws
+    candidates : (K, K) bool, of each owner's rows; None for all components
+    owned : whether the next visit will need the owners found in this one
+    files : where workers store results
+    keeps : whether batch summaries and owners are written to files
     """
 
     posterior: Posterior
@@ -75,12 +77,12 @@ class LocalStepTask:
 
 
 def visit(partition: Partition, preparation: Preparation, task: LocalStepTask, known: AnyOwners = None) -> Visit:
-    """Visit one partition; where rows have candidates, by the owners `known` from its last visit.
+    """Visit one partition; if there are candidates, with the owners `known` from its last visit.
 
     Raises
     ------
     PrecisionError
-        If log probabilities are not finite, or products in float32 do not tell them.
+        If log probabilities are not finite, or float32 products are too inaccurate.
     """
     rows, weights, places = weighing_rows(partition)
     counted = weights is not None and len(task.proposals) > 0
@@ -104,7 +106,7 @@ def visit(partition: Partition, preparation: Preparation, task: LocalStepTask, k
 
 
 def check_products(rows: Rows, posterior: Posterior) -> None:
-    """Raise :class:`PrecisionError` if products in fewer digits than float64 put prepared rows elsewhere."""
+    """Raise :class:`PrecisionError` if products in a shorter type than float64 are too inaccurate for prepared rows."""
     if not rows.shape[0]:
         return
     dtype = posterior.precision.dtype
@@ -121,10 +123,10 @@ def check_products(rows: Rows, posterior: Posterior) -> None:
 
 
 def groups_of_rows(rows: int, owners: np.ndarray | None, task: LocalStepTask) -> Iterator[RowGroup]:
-    """Rows that are looked at together, one group of none where there are none.
+    """Rows that are processed together; at least one group, which may be empty.
 
-    They are blocks whose boundaries depend on F only; or, where rows have candidates, what :func:`row_groups` makes of
-    their `owners`.
+    Groups are blocks whose boundaries depend on F only or, with candidates, those of :func:`row_groups` for the
+    `owners`.
     """
     columns = task.posterior.coefficients.shape[0]
     if task.candidates is not None:
@@ -136,13 +138,13 @@ def groups_of_rows(rows: int, owners: np.ndarray | None, task: LocalStepTask) ->
 def _local_step(
     rows: Rows, weights: np.ndarray, task: LocalStepTask, components: np.ndarray | None
 ) -> tuple[Block, np.ndarray, Summary]:
-    """The local step over some components, or all of them.
+    """The local step over the given components, or over all of them.
 
     Returns
     -------
-    block : its responsibilities are those of all components where moves are to see them
-    owners : (n,) the component that holds most of each row
-    summary : of the components looked at
+    block : its responsibilities cover all components if moves measure them
+    owners : (n,) the component with the largest responsibility for each row
+    summary : of the components considered
     """
     posterior = task.posterior
     features = posterior.family.features(rows, posterior.precision.dtype)
@@ -156,14 +158,14 @@ def _local_step(
 
 
 def _spread(resp: np.ndarray, components: np.ndarray, all_components: int) -> np.ndarray:
-    """Responsibilities of all components, where those of some are not zero."""
+    """Responsibilities for all components, zero except for the given ones."""
     spread = np.zeros((len(resp), all_components), resp.dtype)
     spread[:, components] = resp
     return spread
 
 
 class _Sums:
-    """What the visits of a partition's groups of rows come to; what is of components is added in place."""
+    """Accumulated results of a partition's groups of rows; components are added in place."""
 
     def __init__(self, task: LocalStepTask, partition: Partition) -> None:
         self._task, self._partition = task, partition
@@ -174,7 +176,7 @@ class _Sums:
         self._held = np.zeros((components, components)) if task.owned and task.candidates is None else None
 
     def take(self, found: Summary, measured: tuple[Summary, ...], components: np.ndarray | None) -> None:
-        """Add the sums of some `components`, and what moves measured."""
+        """Add the sums of the given `components` and the measurements of moves."""
         some, total = slice(None) if components is None else components, self._total
         total.stats[some] += found.stats
         total.entropy[some] += found.entropy
@@ -183,14 +185,14 @@ class _Sums:
         self._measured = measured if before is None else tuple(map(operator.add, before, measured))
 
     def own(self, places: np.ndarray, owners: np.ndarray, block: Block) -> None:
-        """Note the owners of rows at some `places` in the partition, and what they hold."""
+        """Store the owners of the rows at `places` in the partition, and add up the responsibilities by owner."""
         if self._owners is not None:
             self._owners[places] = owners
         if self._held is not None:
             add_held(block.resp, block.weights, owners, self._held)
 
     def visit(self, samples: list[Sample]) -> Visit:
-        """All of it."""
+        """The complete result."""
         assert self._measured is not None, "there is at least one group of rows"
         sample, task, owners = replace(join_samples(samples), held=self._held), self._task, self._owners
         if task.keeps and owners is not None:
@@ -208,13 +210,13 @@ def _draw(
     keys = rng.random(len(owners))
     drawn = keys < task.sampling_probabilities[owners]
     if block.posterior.outside is not None:
-        drawn &= block.resp.sum(axis=1) > 0.5  # what the background has most of tells nothing of clusters
+        drawn &= block.resp.sum(axis=1) > 0.5  # rows mostly of the background are no sample of clusters
     chosen: np.ndarray = np.flatnonzero(drawn)
     return Sample(keys[chosen], owners[chosen], block.weights[chosen], block.rows[chosen], task.most, seen)
 
 
 def _rows_seen(block: Block, proposals: tuple[Proposals, ...]) -> BatchSummary:
-    """The rows of a block each counted once: of components and replacements, a batch summary of one column."""
+    """The rows of a block, each counted once: a batch summary of components and replacements with one column."""
     once = replace(block, weights=np.ones(len(block.weights)))
     own = Summary(once.resp.sum(axis=0, dtype=np.float64)[:, None], np.zeros(once.resp.shape[1]))
     measured = [each.measure(once) for each in proposals]

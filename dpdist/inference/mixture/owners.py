@@ -1,7 +1,8 @@
-"""Owners of a batch's rows between two visits: with its summary, or in files that workers write, one a partition.
+"""Owners of a batch's rows, kept from one visit to the next: in memory with the batch summary, or in one file per
+partition.
 
-Two bytes a row are little beside the row, and much where the rows of all batches are counted in hundreds of millions:
-then workers keep them where the run is stored, and the batch summary says where.
+An owner takes two bytes, which is little for one row but much for hundreds of millions. In that case workers write the
+owners to files where the run is stored, and the batch summary names the files.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ class KeptOwners:
 
     Parameters
     ----------
-    folder : of the files that their last visit wrote
-    partitions : those of a batch, in order
-    heirs : where the rows of the owners of then are now; None: as then
+    folder : of the files that the last visit wrote
+    partitions : the files of a batch's partitions, in order
+    heirs : map from the stored owners to the present components; None if they are the same
     """
 
     folder: str
@@ -36,29 +37,29 @@ class KeptOwners:
 
     @property
     def files(self) -> dict[str, dict[str, str]]:
-        """Digests of files by name, by folder."""
+        """Folder -> file name -> digest."""
         return {self.folder: {kept.name: kept.digest for kept in self.partitions}}
 
     def read(self, files: RunFiles) -> np.ndarray:
-        """(n,) owners as they are now; raises :class:`CheckpointError` if a file is missing or damaged."""
+        """(n,) present owners; raises :class:`CheckpointError` if a file is missing or damaged."""
         read = (files.read(self.folder, kept.name, kept.digest) for kept in self.partitions)
         found: np.ndarray = np.concatenate([np.load(io.BytesIO(data)) for data in read])
         return found if self.heirs is None else self.heirs.owners(found)
 
 
-#: Owners of rows, here or in files; None where candidates do not go by them.
+#: Owners of rows, in memory or in files; None if candidates are not used.
 AnyOwners = np.ndarray | KeptOwners | None
 
 
 def keep_owners(files: RunFiles, lap: int, partition: int, owners: np.ndarray) -> KeptOwners:
-    """Put the owners (n,) that a visit found in a file; a task that is made again writes the same."""
+    """Write the owners (n,) found in a visit to a file; a repeated task writes the same file."""
     stream, folder = io.BytesIO(), files.folder_of(lap, "owners")
     np.save(stream, owners)
     return KeptOwners(folder, (files.write(folder, f"{partition:06d}.npy", stream.getbuffer()),))
 
 
 def join_owners(first: AnyOwners, second: AnyOwners) -> AnyOwners:
-    """Owners of rows and those that follow; None unless both are known, in the same way."""
+    """Owners of two consecutive parts of the rows; None unless both are known and stored in the same way."""
     if isinstance(first, KeptOwners) and isinstance(second, KeptOwners):
         return first + second
     if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
@@ -67,7 +68,7 @@ def join_owners(first: AnyOwners, second: AnyOwners) -> AnyOwners:
 
 
 def owners_after(owners: AnyOwners, heirs: Heirs) -> AnyOwners:
-    """The owners after a lap's end; those in files once they are read."""
+    """The owners after a lap end; owners in files are mapped when they are read."""
     if isinstance(owners, KeptOwners):
         assert owners.heirs is None, "every lap visits every batch"
         return replace(owners, heirs=heirs)
@@ -75,12 +76,12 @@ def owners_after(owners: AnyOwners, heirs: Heirs) -> AnyOwners:
 
 
 def owners_of_partitions(owners: AnyOwners, rows: Sequence[int]) -> list[AnyOwners]:
-    """What the owners of a batch's rows are in its partitions, of so many `rows` each."""
+    """The owners of a batch's rows by partition; `rows` are the partitions' numbers of rows."""
     if isinstance(owners, KeptOwners):
         return [replace(owners, partitions=(kept,)) for kept in owners.partitions]
     return [None] * len(rows) if owners is None else list(np.split(owners, np.cumsum(rows[:-1])))
 
 
 def read_owners(owners: AnyOwners, files: RunFiles) -> np.ndarray | None:
-    """Owners of a partition's rows, wherever they are."""
+    """Owners of a partition's rows, from memory or files."""
     return owners.read(files) if isinstance(owners, KeptOwners) else owners

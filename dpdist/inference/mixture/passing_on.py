@@ -1,6 +1,7 @@
-"""Sampled rows of components that a move replaced: what is in their place takes them over, so that moves go on at once.
+"""Sampled rows of components that a move replaced are passed to their replacements, so that moves can use them at once.
 
-A row goes to the replacement that explains it best, and counts as much as what its component held says.
+Each row goes to the replacement that explains it best. Rows are reweighted so that each component of the group is
+sampled at the same rate.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ def passed_on(
 
     Parameters
     ----------
-    model, backend : the run's
+    model, backend : of the run
     sample : of the lap that ends
-    heirs : where rows of the lap's components are
-    removed : those that each accepted proposal replaced
+    heirs : map from the lap's components to those that may hold their rows
+    removed : components that each accepted proposal removed
     before : (K,) counts of the lap's components
     summary : of the new components
-    limit : rows that a proposal's components pass on, at most
+    limit : largest number of rows passed on per proposal
     """
     if not removed:
         return {}
@@ -60,7 +61,7 @@ def passed_on(
 
 
 def _drawn(sample: Sample, group: tuple[int, ...], counts: np.ndarray, limit: int) -> tuple[Rows, np.ndarray]:
-    """Rows of a group of components, which weigh the same share of what each holds."""
+    """Rows of a group of components, sampled at the same rate from each."""
     held = counts[list(group)]
     parts = [sample.of(k, most) for k, most in zip(group, rows_each(held, limit), strict=True)]
     rows, weights, _ = in_equal_shares(parts, held)
@@ -68,7 +69,7 @@ def _drawn(sample: Sample, group: tuple[int, ...], counts: np.ndarray, limit: in
 
 
 def _by_owner(model: Model, stats: np.ndarray, rows: Rows) -> np.ndarray:
-    """(n,) which of the components with `stats` (M, F) explains each row best."""
+    """(n,) index of the component, among those with `stats` (M, F), that explains each row best."""
     if not rows.shape[0]:
         return np.zeros(0, dtype=np.intp)
     with one_thread():

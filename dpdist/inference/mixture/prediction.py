@@ -1,4 +1,4 @@
-"""What a mixture fitted by variational inference says of rows."""
+"""Predictions of a mixture fitted by variational inference."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class MixturePredictor(Predictor):
     Parameters
     ----------
     model : family and allocation
-    preparation : what is done to rows first
+    preparation : of the rows
     total : summary of the data it was fitted to
     ids : (K,) stable ids of the components
     """
@@ -43,7 +43,7 @@ class MixturePredictor(Predictor):
 
     @cached_property
     def _posterior(self) -> Posterior:
-        """Once a process, not once for each of its partitions."""
+        """Computed once per process, not once per partition."""
         return self.model.posterior(self.total, Precision(floor=0.0))
 
     def scorer(self) -> Callable[[Rows], np.ndarray]:
@@ -99,7 +99,7 @@ class MixturePredictor(Predictor):
             return self.model.family.sample(self._every(), components, rng)
 
     def _every(self) -> np.ndarray:
-        """Statistics of the components, of one not yet seen, and of the background if there is one."""
+        """Statistics of the components, of a component not yet seen, and of the background if there is one."""
         beyond = [] if self.model.background is None else [self.model.background.stats[None]]
         return np.concatenate([self.total.stats, np.zeros((1, self.columns)), *beyond])
 

@@ -1,4 +1,4 @@
-"""What is fixed for a whole run, apart from the data and the place where it runs."""
+"""Settings that are fixed for a whole run, apart from the data and where it runs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Problem:
     Parameters
     ----------
     model : Model
-    preparation : what is done to rows first
-    schedule : how summaries become the total
+    preparation : of the rows
+    schedule : how batch summaries are combined into the total
     moves : made at the end of every lap, in this order
-    sampling : rows drawn for them
-    candidates : when rows are looked at for few components only
+    sampling : rows drawn for the moves
+    candidates : when the local step uses only a few components per row
     precision : of the local step
-    seed : key of every draw
-    tolerance : change of the ELBO in nats a row below which a lap counts as settled
+    seed : key of every random draw
+    tolerance : change of the ELBO in nats per row below which a lap counts as settled
     """
 
     model: Model
@@ -44,5 +44,5 @@ class Problem:
 
     @property
     def names(self) -> Names | None:
-        """Of the columns, if they have any."""
+        """Column names, if there are any."""
         return self.preparation.names

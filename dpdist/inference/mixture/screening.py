@@ -1,11 +1,11 @@
-"""The most probable component of rows, told by products in float32 wherever these leave no doubt.
+"""The most probable component of each row, from float32 products where their error cannot change the result.
 
-A product of F terms in float32 is off by at most (F + 4) 2^-24 sum_j |t_j| |c_jk|, rounded operands included (Higham
-2002, section 3.1). Where the best component leads by more than twice that, it is the best in float64 too; of the other
-rows products are made again in float64. So labels are those of float64, in half the time.
+A product of F terms in float32 has an error of at most (F + 4) 2^-24 sum_j |t_j| |c_jk|, including rounded operands
+(Higham 2002, section 3.1). If the best component leads by more than twice this bound, it is also the best in float64;
+for the other rows the products are repeated in float64. So labels equal those of float64 and take half the time.
 
-What all components have in common decides nothing: coefficients are taken less their mean, by which their sizes, and so
-the bound, are smaller.
+A part common to all components does not affect the choice, so the mean over components is subtracted from the
+coefficients, which makes them and the bound smaller.
 
 Source: Higham (2002), Accuracy and Stability of Numerical Algorithms, second edition.
 """
@@ -20,21 +20,21 @@ from scipy import sparse
 from dpdist.models.families.base import Rows
 from dpdist.models.mixture import Posterior
 
-#: Components below which the sizes of features cost more than products in float32 save.
+#: With fewer components, the error bounds cost more than float32 products save.
 FEWEST = 64
-#: Share of rows in doubt above which products in float32 save nothing.
+#: If more than this share of rows is undecided, float32 products save nothing.
 MOST_IN_DOUBT = 0.25
 #: Half of float32's spacing at one.
 _ROUNDING = 2.0**-24
 
 
 class Screen:
-    """Chooses components of rows; in float64 only where they are few, or products in float32 left too many in doubt.
+    """Chooses the component of each row; only in float64 if components are few or float32 left too many rows undecided.
 
     Parameters
     ----------
     posterior : of a mixture, in float64
-    without : (K,) bool, components that are not to be chosen; None for none
+    without : (K,) bool, components to exclude; None for none
     """
 
     def __init__(self, posterior: Posterior, without: np.ndarray | None = None) -> None:
@@ -42,10 +42,10 @@ class Screen:
         self._pays = posterior.coefficients.shape[1] >= FEWEST
 
     def best(self, rows: Rows) -> np.ndarray:
-        """Position of the most probable component of prepared rows, (n,) float64; NaN where no number tells it."""
+        """Index of the most probable component of prepared rows, (n,) float64; NaN if its score is not finite."""
         if sparse.issparse(rows) or not self._pays:
             return self._exactly(rows)
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is in doubt
+        with np.errstate(over="ignore", invalid="ignore"):  # rows with scores that are not finite are undecided
             found, doubted = self._coarsely(rows)
         self._pays = doubted.mean() <= MOST_IN_DOUBT
         if doubted.any():
@@ -58,7 +58,7 @@ class Screen:
         return np.where(told, self._among(scores).argmax(axis=1), np.nan)
 
     def _coarsely(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """By products in float32, and which rows they leave in doubt."""
+        """The choice by float32 products, and (n,) bool, rows that remain undecided."""
         features = self._posterior.family.features(rows, np.float32)
         scores = self._among(features @ self._coefficients)
         every, found = np.arange(len(scores)), scores.argmax(axis=1)
@@ -74,11 +74,13 @@ class Screen:
 
     @cached_property
     def _coefficients(self) -> np.ndarray:
-        """Those of the posterior less their mean over components, (F, K) float32."""
+        """Coefficients of the posterior minus their mean over components, (F, K) float32."""
         coefficients = self._posterior.coefficients
         return np.asarray(coefficients - coefficients.mean(axis=1, keepdims=True), dtype=np.float32)
 
     @cached_property
     def _sizes(self) -> np.ndarray:
-        """The largest of each feature, (F,) float64, with room for the rounding of sizes and of the mean."""
+        """Largest absolute coefficient of each feature, (F,) float64, with a margin for the rounding of sizes and of
+        the mean.
+        """
         return np.asarray(1.01 * np.abs(self._coefficients).max(axis=1), dtype=np.float64)
