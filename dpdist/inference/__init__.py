@@ -1,1 +1,1 @@
-"""How a model is fitted: local steps, global steps, schedules, moves, starts, predictions."""
+"""Fitting a model: local steps, global steps, schedules, moves, starts, predictions."""

@@ -1,4 +1,4 @@
-"""The rows of a partition that count, and the blocks in which they are looked at."""
+"""The rows of a partition with nonzero weight, and the blocks in which rows are processed."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from dpdist.core.errors import InputError
 from dpdist.data.base import Partition
 from dpdist.models.families.base import Rows
 
-#: Numbers in a block's features: small enough for the cache, large enough for the matrix product.
+#: Numbers in a block's features: few enough for the cache, enough for an efficient matrix product.
 BLOCK_NUMBERS = 2**19
-#: Bounds on the rows of a block. Every block adds (K, F) sums to those before it: few rows would not be worth that.
+#: Bounds on the rows of a block. Every block adds (K, F) sums, which does not pay for a few rows.
 FEWEST_BLOCK_ROWS, MOST_BLOCK_ROWS = 512, 4096
-#: Numbers that fewest rows may take together (128 MiB); of wider rows there are fewer, though never below these.
+#: Largest amount of numbers in a block of the fewest rows (128 MiB); wider rows come in smaller blocks, but never fewer
+#: than this many rows.
 MOST_BLOCK_NUMBERS, FEWEST_WIDE_ROWS = 2**24, 64
 
 
@@ -26,7 +27,7 @@ def block_rows(columns: int) -> int:
 
 
 def blocks(rows: int, columns: int) -> Iterator[slice]:
-    """The blocks of so many rows, whose features have `columns` columns; one of none where there are no rows."""
+    """The blocks of `rows` rows whose features have `columns` columns; one empty block if there are no rows."""
     step = block_rows(columns)
     return (slice(start, start + step) for start in range(0, max(1, rows), step))
 
@@ -54,7 +55,7 @@ def _first_bad(stored: np.ndarray) -> int:
 def weighing_rows(
     partition: Partition, load: Callable[[Partition], tuple[Rows, np.ndarray | None]] = Partition.load
 ) -> tuple[Rows, np.ndarray | None, np.ndarray]:
-    """The rows of a partition that weigh something, their weights and places; others are as if they were not there."""
+    """The rows of a partition with nonzero weight, their weights and positions; other rows are ignored."""
     rows, weights = load(partition)
     if weights is None or weights.all():
         return rows, weights, np.arange(partition.rows)

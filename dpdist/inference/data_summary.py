@@ -1,7 +1,7 @@
-"""One pass over the data before anything else: are they numbers, and what are their moments?
+"""The first pass over the data: checks that all entries are numbers and computes their moments.
 
-Means and scatters of two sets of rows are combined by the update of Chan, Golub & LeVeque (1979), so that a
-mean far from zero costs no digits.
+Means and scatters of two sets of rows are combined by the update of Chan, Golub & LeVeque (1979), so that a mean far
+from zero costs no precision.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from dpdist.data.base import Partition, Source
 from dpdist.execution.base import Backend
 from dpdist.models.families.base import Moments, Rows
 
-#: Rows taken at once, so that a partition is never copied whole.
+#: Rows processed at once, so that a partition is never copied as a whole.
 _BLOCK = 4096
-#: Variances below are of squares that have lost digits.
+#: Smaller variances come from squares that have lost digits.
 _LEAST_VARIANCE = float(np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
-#: Rows named in the message about bad ones.
+#: Largest number of bad rows or columns named in a message.
 _NAMED = 5
 
 
 @dataclass(frozen=True, eq=False)
 class DataSummary:
-    """Additive description of some rows.
+    """Additive summary of rows.
 
     Parameters
     ----------
     count : float, sum of the row weights
     mean : (D,)
-    scatter : (D,) sums of squares about the mean, or (D, D) with products
+    scatter : (D,) sums of squares about the mean, or (D, D) including products
     minimum, maximum : (D,)
     integral : whether all entries are whole numbers
-    lacking : (D,) how many of a column's entries are NaN or infinity
-    bad : number of rows with such; ``first_bad`` the indices of the first ones
-    digests : of each partition, by its index
+    lacking : (D,) number of entries of each column that are NaN or infinite
+    bad : number of rows with such entries; ``first_bad`` holds the indices of the first ones
+    digests : partition index -> digest
     """
 
     count: float
@@ -55,12 +55,14 @@ class DataSummary:
 
     @property
     def variance(self) -> np.ndarray:
-        """(D,) variances, dividing by the count; 0 of constant columns, whatever the rounding of their mean leaves."""
+        """(D,) variances, divided by the count; exactly 0 for constant columns, regardless of rounding of their
+        mean.
+        """
         diagonal = np.diag(self.scatter) if self.scatter.ndim == 2 else self.scatter
         return np.where(self.maximum > self.minimum, np.maximum(diagonal, 0.0), 0.0) / self.count
 
     def moments(self) -> Moments:
-        """What families derive their defaults from."""
+        """The moments from which families derive their defaults."""
         return Moments(self.count, self.mean, self.variance, self.minimum, self.maximum, self.integral)
 
     def __add__(self, other: DataSummary) -> DataSummary:
@@ -83,19 +85,19 @@ class DataSummary:
 
 
 def summarise_source(source: Source, backend: Backend, products: bool = False) -> DataSummary:
-    """Summarise all rows in one distributed pass, which leaves the source the digests of its partitions.
+    """Summarise all rows in one distributed pass, and store the digests of its partitions in the source.
 
     Parameters
     ----------
     source : the data
     backend : where to run
-    products : whether to take the full (D, D) scatter, as PCA needs
+    products : whether to compute the full (D, D) scatter, which PCA needs
 
     Raises
     ------
     InputError
-        If rows hold NaN or infinity, naming how many, the first of them and their columns, or squares that no number
-        holds.
+        If rows hold NaN or infinity (the message names their number, the first of them and their columns), or numbers
+        whose squares overflow or underflow.
     """
     partitions = source.partitions
     columns = backend.share_each(partitions), [products] * len(partitions), [source.shape[1]] * len(partitions)
@@ -124,12 +126,12 @@ def summarise_source(source: Source, backend: Backend, products: bool = False) -
 
 
 def summarise_partition(partition: Partition, products: bool, columns: int) -> DataSummary:
-    """The summary of one partition; raises :class:`InputError` unless it has so many columns."""
+    """The summary of one partition; raises :class:`InputError` unless it has `columns` columns."""
     rows, weights = partition.load()
     if rows.shape[1] != columns:
         told = f"{partition.label} should hold {columns} columns, as its source says; got {rows.shape[1]}"
         raise InputError(f"{told}. Mend what makes it.")
-    with one_thread(), np.errstate(over="ignore", invalid="ignore"):  # what overflows is told by whoever asked
+    with one_thread(), np.errstate(over="ignore", invalid="ignore"):  # the caller reports overflow
         total: DataSummary | None = None
         for start in range(0, rows.shape[0], _BLOCK):
             block = rows[start : start + _BLOCK]
@@ -185,7 +187,7 @@ def _summarise_sparse(block: sparse.csr_array, weights: np.ndarray, first: int) 
 
 
 def _scatter(values: sparse.csr_array, weights: np.ndarray, mean: np.ndarray, count: float) -> np.ndarray:
-    """Weighted squared distances (D,) of entries from their column's mean, of zeros as of those that are stored."""
+    """Weighted squared distances (D,) of all entries, including zeros, from the mean of their column."""
     own, columns = np.repeat(weights, np.diff(values.indptr)), values.indices
     stored = np.bincount(columns, own, minlength=len(mean))
     gaps = np.bincount(columns, own * (values.data - mean[columns]) ** 2, minlength=len(mean))
@@ -193,20 +195,20 @@ def _scatter(values: sparse.csr_array, weights: np.ndarray, mean: np.ndarray, co
 
 
 def _of_none(mean: np.ndarray, scatter: np.ndarray, lacking: np.ndarray, bad: np.ndarray, first: int) -> DataSummary:
-    """Of a block none of whose rows counts."""
+    """The summary of a block without usable rows."""
     nowhere = np.full_like(mean, np.inf)
     return DataSummary(0.0, mean, scatter, nowhere, -nowhere, True, lacking, len(bad), _name(bad, first))
 
 
 def _lacking(found: DataSummary, source: Source) -> str:
-    """The columns whose entries are not all finite, those that lack most first."""
+    """The columns with entries that are not finite, those with most such entries first."""
     order = np.argsort(-found.lacking, kind="stable")[: np.count_nonzero(found.lacking)]
     named = ", ".join(f"{_called(source, int(i))} ({found.lacking[i]})" for i in order[:_NAMED])
     return named + ("" if len(order) <= _NAMED else f" and {len(order) - _NAMED} more")
 
 
 def _called(source: Source, column: int) -> str:
-    """A column by its name, or its number where it has none."""
+    """A column's name in quotes, or its number if it has no name."""
     names = source.names
     return f"column {column}" if names is None else f"column '{names[column]}'"
 

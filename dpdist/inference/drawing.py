@@ -12,12 +12,12 @@ from dpdist.inference.blocks import weighing_rows
 from dpdist.inference.sample import Sample
 from dpdist.inference.transform import Preparation
 
-#: Rows that are drawn where fewer are wanted, so that there are some: none are by a chance of exp(-40).
+#: Smallest expected number of drawn rows, so that some are drawn: with 40, the probability of none is exp(-40).
 FEWEST = 40
 
 
 def draw_rows(preparation: Preparation, seed: int, source: Source, backend: Backend, wanted: int) -> Sample:
-    """About `wanted` rows, but no fewer than :data:`FEWEST`, prepared, each drawn with the same chance."""
+    """About `wanted` rows, at least :data:`FEWEST` in expectation, prepared; each row has the same probability."""
     partitions = backend.share_each(source.partitions)
     shared = backend.share((preparation, seed, min(1.0, max(wanted, FEWEST) / rows_with_weight(source))))
     return backend.gathered("rows drawn", _draw, partitions, [shared] * len(partitions))

@@ -1,13 +1,11 @@
-"""A prior for sequential passes, from the clusters of a sample.
+"""A prior for sequential passes, estimated from the clusters of a sample.
 
-A component of one row may spread over everything before a second one opens, if the prior of its covariance is as wide
-as the data. So a sample is clustered: k-means++ seeds, then steps that give each row to the component of largest
-expected log density and find the prior most evident for what each got (classification EM). Of 1, 2, 4, ... components
-those count whose joint probability with the sample,
+If the prior of a covariance is as wide as the data, the first component may cover all rows before a second opens. So a
+sample is clustered: k-means++ seeds, followed by steps that assign each row to the component with the largest expected
+log density and choose the hyperparameters that maximise the evidence of the result (classification EM). Among 1, 2, 4,
+... components, the number is chosen that maximises the joint probability with the sample,
 
-    sum_k A(S_k) + log Gamma(N_k) - log Gamma(N),
-
-is highest.
+    sum_k A(S_k) + log Gamma(N_k) - log Gamma(N).
 """
 
 from __future__ import annotations
@@ -27,19 +25,21 @@ from dpdist.inference.moves.seeding import nearest_seeds
 from dpdist.inference.transform import Preparation
 from dpdist.models.families.base import Family, FamilyType, Features, Rows
 
-#: Rows drawn, components tried at most, steps with each number of them, and how often more may be worse.
+#: Rows drawn, largest number of components, steps for each number, and how many numbers in a row may be worse before
+#: the search stops.
 SAMPLE, MOST_COMPONENTS, STEPS, FALLS = 10_000, 128, 5, 2
 
 
 def empirical_family(
     asked: Family, filled: FamilyType, preparation: Preparation, source: Source, backend: Backend, seed: int
 ) -> FamilyType:
-    """A family whose hyperparameters that nobody gave are those a sample of the data suggests; kept where passes are.
+    """The family with its unset hyperparameters estimated from a sample of the data; cached with results of other
+    passes.
 
     Parameters
     ----------
-    asked : as a person gave it
-    filled : the same, filled from the moments of all data
+    asked : the family as the user gave it
+    filled : the same family, filled from the moments of all data
     """
     free = [name for name, value in asked.hyperparameters().items() if value is None]
 
@@ -54,7 +54,7 @@ def empirical_family(
 
 
 def suggested(filled: FamilyType, free: list[str], rows: np.ndarray, weights: np.ndarray, seed: int) -> FamilyType:
-    """The prior that prepared rows (n, D) with weights (n,) suggest, of the hyperparameters that are `free`."""
+    """The family with the hyperparameters named in `free` estimated from prepared rows (n, D) with weights (n,)."""
     best, found, falls, components = -np.inf, filled, 0, 1
     while components <= MOST_COMPONENTS and falls < FALLS:
         owners = nearest_seeds(rows, weights, components, generator(seed, "empirical prior", components))
@@ -72,7 +72,7 @@ def suggested(filled: FamilyType, free: list[str], rows: np.ndarray, weights: np
 def _clustered(
     filled: FamilyType, free: list[str], rows: Rows, weights: np.ndarray, owners: np.ndarray
 ) -> tuple[FamilyType, np.ndarray]:
-    """Prior and statistics after some steps from the owners (n,) of rows."""
+    """Prior and statistics after the steps that start from the owners (n,) of rows."""
     parts = _blocks(filled, rows)
     stats = _sums(int(owners.max()) + 1, ((owners[part], features, weights[part]) for part, features in parts))
     family = filled.empirical(stats, free)
@@ -87,7 +87,7 @@ def _clustered(
 
 
 def _sums(components: int, parts: Iterable[tuple[np.ndarray, Features, np.ndarray]]) -> np.ndarray:
-    """Statistics (K, F) of the components that have any weight, given owners, features and weights of parts of rows."""
+    """Statistics (K, F) of the non-empty components, given owners, features and weights of parts of the rows."""
     stats: np.ndarray = np.zeros(())
     for owners, features, weights in parts:
         resp = np.zeros((len(owners), components))
@@ -97,6 +97,6 @@ def _sums(components: int, parts: Iterable[tuple[np.ndarray, Features, np.ndarra
 
 
 def _blocks(family: Family, rows: Rows) -> Iterator[tuple[slice, Features]]:
-    """Parts of rows (n, D), and the features of each."""
+    """Slices of rows (n, D), and the features of each."""
     for part in blocks(len(rows), family.features(rows[:1]).shape[1]):
         yield part, family.features(rows[part])

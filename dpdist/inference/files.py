@@ -1,8 +1,8 @@
-"""Files that workers write at the place where a run is stored, beside its checkpoint.
+"""Files that workers write at the place of a run, beside its checkpoint.
 
-What a visit leaves and the coordinator need not see stays in a file: what comes back are its name and digest, which a
-checkpoint names. Names are used once by each coordinator of a run, and a task that is made again writes the same.
-A run that is stored nowhere, or at a place that its workers do not reach, has none.
+Results of a visit that the coordinator does not need are written to files; only their names and digests are returned,
+and the checkpoint lists them. Each coordinator of a run uses each name once, and a repeated task writes the same
+content. A run without a place, or whose workers cannot reach it, has no such files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dpdist.execution.base import Backend
 
 @dataclass(frozen=True, eq=False)
 class KeptFile:
-    """Name and digest of a file in a folder that is known."""
+    """Name and digest of a file; the folder is stored elsewhere."""
 
     name: str
     digest: str
@@ -28,39 +28,39 @@ class KeptFile:
 
 @dataclass(frozen=True)
 class RunFiles:
-    """Where the workers of a run keep what they leave.
+    """Where the workers of a run write their files.
 
     Parameters
     ----------
-    path : of the run; None for nowhere
-    session : sets apart what different coordinators of one run had written
+    path : of the run; None if it has no place
+    session : distinguishes the files of different coordinators of one run
     """
 
     path: str | None = None
     session: str = ""
 
-    #: What they hold, in sentences.
+    #: Content of the files, as named in messages.
     holding: ClassVar[str] = "sums of its batches"
 
     @classmethod
     def at(cls, path: str | None, backend: Backend) -> Self:
-        """Those of the run at `path`, if workers reach it; else, or without a path, none."""
+        """The files of the run at `path` if workers reach it; otherwise, or without a path, no files."""
         if path is None or backend.fetch(backend.map(_problems_at, [path]))[0] != _problems_at(path):
             return cls()
         return cls(path, uuid.uuid4().hex[:6])
 
     def folder_of(self, lap: int, what: str) -> str:
-        """Of the files of one kind that the visits of a lap write."""
+        """Folder of the files of one kind that the visits of a lap write."""
         return f"objects/{lap:06d}-{what}-{self.session}"
 
     def write(self, folder: str, name: str, data: bytes | memoryview) -> KeptFile:
-        """Keep some bytes; raises :class:`CheckpointError` where there is no room for them."""
+        """Write bytes to a file; raises :class:`CheckpointError` if there is no space."""
         assert self.path is not None, "workers reach the run's place"
         try:
             place_of(self.path).create(f"{folder}/{name}", data)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise  # another try may mend it
+                raise  # a retry may succeed
             raise CheckpointError(
                 f"{self.path}/{folder}/{name} could not be written ({error.strerror}); the checkpoint is intact. Make "
                 f"room, then: dpdist resume {self.path}"
@@ -68,12 +68,12 @@ class RunFiles:
         return KeptFile(name, digest_of(data))
 
     def read(self, folder: str, name: str, digest: str) -> bytes:
-        """What was kept.
+        """The bytes of a file.
 
         Raises
         ------
         CheckpointError
-            If the file is missing or damaged, or is not reached.
+            If the file is missing or damaged, or workers cannot reach it.
         """
         if self.path is None:
             raise CheckpointError(
@@ -88,5 +88,5 @@ class RunFiles:
 
 
 def _problems_at(path: str) -> list[str]:
-    """Random names that no two runs share."""
+    """Random names at the path; no two runs share them."""
     return place_of(path).names("problems")

@@ -1,7 +1,7 @@
 """The loop of mixtures and memoized topics: visit every batch, end the lap, yield.
 
 Sequential passes (:mod:`dpdist.inference.sva.sequence`) and online topics
-(:mod:`dpdist.inference.topics.online_engine`), which see a row or document once, have loops of their own.
+(:mod:`dpdist.inference.topics.online_engine`), which see each row or document once, have their own loops.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Step(NamedTuple):
     Parameters
     ----------
     state : State
-    info : there when the batch ended a lap
-    exact : sum over all batches' last visits, before the lap's moves; None within a lap
+    info : of the lap, if the batch ended one; else None
+    exact : sum over the last visits of all batches, before the lap's moves; None within a lap
     batch : the batch just visited
-    batch_summary : what its visit gave, before the lap's moves; None where a run keeps nothing but a running total
-    component_map : what the lap's end made of every batch summary; None within a lap, or if nothing moves
+    batch_summary : result of this visit, before the lap's moves; None if a run keeps only a running total
+    component_map : map that the lap end applied to every batch summary; None within a lap, or if there are no moves
     """
 
     state: State
@@ -47,55 +47,63 @@ class Step(NamedTuple):
 
 
 class Work(ABC):
-    """What the loop asks of a kind of model. Batch summaries are whatever adds, scales and can be stored."""
+    """The operations of a model that the loop uses. Batch summaries can be of any type that adds, scales and can be
+    stored.
+    """
 
     schedule: Schedule
-    #: Sent to workers once: the first argument of :attr:`visit` after the partition.
+    #: Sent to workers once: the argument of :attr:`visit` after the partition.
     shared: Any
-    #: Visits a partition: (partition, shared, task, known) -> what has a `batch_summary` and a `sample`, and adds.
+    #: Visits a partition: (partition, shared, task, known) -> an additive value with `batch_summary` and `sample`.
     visit: Callable[..., Any]
 
     @abstractmethod
     def task(self, state: State, total: Any) -> Any:
-        """What workers need for one batch besides their rows, under the posterior of `total`."""
+        """What workers need for one batch in addition to its rows, under the posterior of `total`."""
 
     def shared_task(self, backend: Backend, state: State, total: Any) -> Ref[Any]:
-        """The same where workers have it."""
+        """A reference to the task, stored where workers can read it."""
         return backend.share(self.task(state, total))
 
     def sums(self, state: State, backend: Backend) -> Sums:
-        """The sums of the batch summaries with which a lap begins or goes on."""
+        """The sums of the batch summaries at the start of a lap, or where it is resumed."""
         return SumTree(state.batch_summaries)
 
     def returned(self, backend: Backend, state: State, batch: int, seen: Ref[Any]) -> Ref[Any]:
-        """What comes back of a batch that was `seen` in the lap of a `state`: all of it, unless workers keep some."""
+        """The part of a batch's result `seen` that returns to the coordinator: all of it, unless workers store some of
+        it.
+        """
         return seen
 
     def known(self, batch_summary: Any, rows: Sequence[int]) -> Sequence[Any]:
-        """What the batch's last visit left for the next, one a partition of so many `rows`."""
+        """What the batch's last visit left for the next one, for each partition; `rows` are the partitions' numbers of
+        rows.
+        """
         return [None] * len(rows)
 
     @abstractmethod
     def end(self, backend: Backend, last: Step, rows: float) -> Step:
-        """The last batch's step with the lap's end, but for its seconds; `rows` of the data, by weight."""
+        """The step of the last batch, completed by the lap end, except its seconds; `rows` is the weight of the
+        data.
+        """
 
 
 def batch_count(schedule: Schedule, source: Source) -> int:
-    """Number of batches: as the schedule has it, or one a partition where there are fewer."""
+    """Number of batches: as in the schedule, but at most one per partition."""
     assert schedule.batches is not None, "a run's schedule says how many"
     return min(schedule.batches, len(source.partitions))
 
 
 def first_lap(schedule: Schedule, seed: int, source: Source, blank: Any, components: int, **given: Any) -> State:
-    """The state before the first lap, of batches that were never visited.
+    """The state before the first lap, when no batch was visited.
 
     Parameters
     ----------
     schedule, seed : of the run
     source : the data
-    blank : batch summary of a batch not yet visited
-    components : at the start
-    given : what else the state holds
+    blank : batch summary of an unvisited batch
+    components : initial number of components
+    given : further fields of the state
     """
     batches = batch_count(schedule, source)
     ids = np.arange(components, dtype=np.int64)
@@ -106,7 +114,7 @@ def first_lap(schedule: Schedule, seed: int, source: Source, blank: Any, compone
 
 
 def running_state(running: Any, lap: int, order: tuple[int, ...] = (), visited: int = 0) -> State:
-    """The state of a run that keeps nothing but a running total, with the components' `ids` and the `next_id`."""
+    """The state of a run that keeps only a running total, which has the components' `ids` and the `next_id`."""
     return State(
         lap=lap,
         order=order,
@@ -122,13 +130,13 @@ def running_state(running: Any, lap: int, order: tuple[int, ...] = (), visited: 
 
 
 def next_lap(schedule: Schedule, seed: int, state: State, **changed: Any) -> State:
-    """The state before the lap that follows `state`'s, with what that lap's end `changed`."""
+    """The state before the next lap, with the fields `changed` at the end of the present one."""
     order = schedule.order(state.lap + 1, seed, len(state.order))
     return replace(state, lap=state.lap + 1, order=order, visited=0, samples=(), queue=(), **changed)
 
 
 def run_steps(work: Work, source: Source, state: State, backend: Backend) -> Iterator[Step]:
-    """Run laps from `state` without end, stopping after every batch; the caller decides when to stop."""
+    """Run laps from `state` without end and yield after every batch; the caller decides when to stop."""
     ground = _lay_out(work, source, backend)
     while True:
         for step in _lap(work, ground, state, backend):
@@ -138,14 +146,14 @@ def run_steps(work: Work, source: Source, state: State, backend: Backend) -> Ite
 
 @dataclass(frozen=True, eq=False)
 class _Ground:
-    """The data as the backend holds them.
+    """The data as held by the backend.
 
     Parameters
     ----------
-    batches : refs to the partitions of each
-    partition_rows : their rows
-    rows : of each batch, every row counting as much as its weight
-    shared : what all visits need
+    batches : refs to the partitions of each batch
+    partition_rows : number of rows of each partition, by batch
+    rows : weight of the rows of each batch
+    shared : argument common to all visits
     """
 
     batches: list[list[Ref[object]]]
@@ -166,9 +174,9 @@ def _lap(work: Work, ground: _Ground, state: State, backend: Backend) -> Iterato
     began, rows = time.perf_counter(), ground.rows
     with phase(Phase.SUMS):
         ledger = work.schedule.open(state, rows, work.sums(state, backend))
-    # With look-ahead, a batch starts from the total as it was some batches earlier, so that workers need not wait for
-    # stragglers. How many is fixed, and a state keeps the totals from which batches already under way took their
-    # posterior: a run that goes on within a lap starts those batches again, from the same totals.
+    # With look-ahead, a batch starts from the total of some batches earlier, so that workers need not wait for
+    # stragglers. The number is fixed, and a state keeps the totals from which batches in progress computed their
+    # posterior: a run that is resumed within a lap starts those batches again from the same totals.
     waiting = [ledger.total()] * work.schedule.lookahead if state.visited == 0 else list(state.queue)
     under_way: deque[tuple[int, Ref[Any], Any]] = deque()
     position = state.visited
@@ -210,7 +218,7 @@ def _launch(
     total: Any,
     under_way: deque[tuple[int, Ref[Any], Any]],
 ) -> None:
-    """Start the visit of the batch at `position` of the lap under the posterior of `total`."""
+    """Start the visit of the batch at `position` of the lap, under the posterior of `total`."""
     batch = state.order[position]
     with one_thread(), phase(Phase.GLOBAL_STEP):
         shared = work.shared_task(backend, state, total)

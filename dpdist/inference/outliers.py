@@ -1,17 +1,17 @@
-"""Rows that belong to no cluster: those that a background takes, or where clusters have next to no density.
+"""Outliers: rows that a background explains, or where the clusters have almost no density.
 
-The threshold is the model's own. Its clusters are all components but those that came about for scattered rows
-(:mod:`dpdist.inference.scattered`); a row is an outlier where the density of the clusters alone is below what all but a
-share q of the rows that they draw themselves have. By default q follows from the share e of rows that the components of
-scattered rows hold: of the rows said to be outliers one in twenty may be of a cluster, that is
+The threshold comes from the model. Its clusters are all components except those of scattered rows
+(:mod:`dpdist.inference.scattered`). A row is an outlier if the density of the clusters alone is below the q-quantile of
+the densities of rows drawn from the clusters. By default q follows from the share e of rows that the components of
+scattered rows hold: one in twenty of the rows called outliers may belong to a cluster, that is
 
     q (1 - e) / (q (1 - e) + e) = 0.05    (the false discovery rate; Benjamini & Hochberg 1995, Efron et al. 2001)
 
-Where no component is of scattered rows e is one row of those fitted, so that among them an outlier too many is expected
-once in twenty fits. So small a share of draws lies too far out to be counted: the tail of the draws' densities
-beyond their lowest half per cent is a generalised Pareto distribution (Pickands 1975), fitted by probability-weighted
-moments (Hosking & Wallis 1987). With a background there is nothing to choose: an outlier is a row that it is likelier
-to have brought about than any one cluster.
+If no component is of scattered rows, e is one of the fitted rows, so one false outlier is expected in twenty fits. Such
+a small share of draws is too far in the tail to be counted: the densities of the lowest half per cent of draws are
+modelled by a generalised Pareto distribution (Pickands 1975), fitted by probability-weighted moments (Hosking & Wallis
+1987). With a background no threshold is needed: an outlier is a row that the background explains better than any single
+cluster.
 """
 
 from __future__ import annotations
@@ -29,47 +29,49 @@ from dpdist.execution.base import Backend
 from dpdist.inference.prediction import Outputs, Predictor
 from dpdist.inference.scattered import LARGEST, scattered_components, scores_of, tail_share
 
-#: The smallest share of scattered rows that is looked for.
+#: Smallest share of scattered rows that is assumed.
 _SMALLEST = 1e-5
-#: Draws that should lie below a threshold, bounds on the draws in all, and the draws below which a tail is fitted.
+#: Wanted number of draws below a threshold, smallest and largest number of draws, and number of draws below the
+#: threshold under which the tail is fitted instead.
 _BELOW, _FEWEST, _MOST, _COUNTED = 500, 10_000, 100_000, 100
-#: The lowest share of draws, of which a tail is made.
+#: Share of the lowest draws that form the tail.
 _TAIL = 0.005
 _RATE = number(above=0, below=1)
 
 
 @dataclass(frozen=True, eq=False)
 class Threshold:
-    """What tells outliers of a model.
+    """The outlier threshold of a model.
 
     Parameters
     ----------
-    value : log density, nats, raw columns, of the clusters alone, below which a row is an outlier
-    scattered : (K,) bool, which components are of scattered rows and no clusters
+    value : log density of the clusters alone, in nats and raw columns, below which a row is an outlier
+    scattered : (K,) bool, components of scattered rows, which are not clusters
     """
 
     value: float
     scattered: np.ndarray = field(repr=False)
 
 
-#: Of models that are in use, by seed and rate: the draws are the same each time.
+#: Thresholds of models in use, by seed and rate; the draws are the same each time.
 _KNOWN: WeakKeyDictionary[Predictor, dict[tuple[int, float | None], Threshold]] = WeakKeyDictionary()
 
 
 def outlier_threshold(predictor: Predictor, backend: Backend, seed: int, rate: float | None = None) -> Threshold:
-    """The log density of the clusters below which a share of the rows lies that they draw; found once a model.
+    """The log density of the clusters below which a share of their own draws lies; computed once per model.
 
     Parameters
     ----------
     predictor : the model
-    backend : where draws are scored
+    backend : scores the draws
     seed : key of the draws
-    rate : the share, above 0 and below 1; default: what keeps outliers that are of clusters to one in twenty
+    rate : this share, above 0 and below 1; by default such that one in twenty outliers belongs to a cluster
 
     Raises
     ------
     InputError
-        If the family's densities are of rows given their totals, and so of long and short rows not to be compared.
+        If the family's densities condition on the rows' totals, so that those of long and short rows are not
+        comparable.
     """
     if predictor.family is not None and not predictor.family.whole_rows:
         raise InputError(
@@ -96,11 +98,11 @@ def _threshold(model: Predictor, backend: Backend, seed: int, rate: float | None
 
 
 def low_quantile(scores: np.ndarray, share: float) -> float:
-    """What a share of scores lies below; where too few of these do to be counted, by the tail of the lowest.
+    """The quantile of scores at `share`; extrapolated from a fitted tail if too few scores lie below it.
 
     Parameters
     ----------
-    scores : (M,), so many that half a per cent of them make a tail
+    scores : (M,), enough that half a per cent of them form a tail
     share : above 0
     """
     if share * len(scores) >= _COUNTED:
@@ -108,7 +110,7 @@ def low_quantile(scores: np.ndarray, share: float) -> float:
     lowest = np.sort(scores)[: max(2, round(_TAIL * len(scores)))]
     edge, beyond = lowest[-1], lowest[-1] - lowest[:-1][::-1]  # ascending excesses
     mean, weighed = beyond.mean(), (beyond * (1 - (np.arange(len(beyond)) + 0.65) / len(beyond))).mean()
-    if not 0 < 2 * weighed < mean:  # no spread, as of few kinds of rows
+    if not 0 < 2 * weighed < mean:  # no spread, as with few distinct rows
         return float(lowest[0])
     shape = 2 - mean / (mean - 2 * weighed)
     scale = 2 * mean * weighed / (mean - 2 * weighed)
@@ -118,12 +120,12 @@ def low_quantile(scores: np.ndarray, share: float) -> float:
 
 
 def flagged(predictor: Predictor, backend: Backend, seed: int, outliers: bool | float) -> Flagged:
-    """The model with outliers told.
+    """The model with outliers flagged.
 
     Parameters
     ----------
-    outliers : True for what a background takes, or where there is none what the model's own threshold tells; or a rate
-        for :func:`outlier_threshold`
+    outliers : True for rows that the background explains or, without a background, rows below the model's own
+        threshold; or a rate for :func:`outlier_threshold`
 
     Raises
     ------
@@ -139,18 +141,18 @@ def flagged(predictor: Predictor, backend: Backend, seed: int, outliers: bool | 
 
 
 def checked_rate(rate: float | None) -> float | None:
-    """A rate that was given, or none; raises :class:`InputError` where it is not above 0 and below 1."""
+    """The given rate, or None; raises :class:`InputError` unless it is above 0 and below 1."""
     return None if rate is None else _RATE.take("rate", rate)
 
 
 @dataclass(frozen=True, eq=False)
 class Flagged:
-    """A model that gives outliers the label -1.
+    """A model that labels outliers -1.
 
     Parameters
     ----------
     whole : the model
-    threshold : what tells outliers; None for the rows that the background takes
+    threshold : of outliers; None if outliers are the rows that the background explains
     """
 
     whole: Predictor
@@ -162,15 +164,15 @@ class Flagged:
         return self.whole.ids
 
     def check_source(self, source: Source, model: str = "the model") -> None:
-        """As :meth:`Predictor.check_source`."""
+        """See :meth:`Predictor.check_source`."""
         self.whole.check_source(source, model)
 
     def outputs(self, top: int, density: bool) -> Outputs:
-        """As :meth:`Predictor.outputs`."""
+        """See :meth:`Predictor.outputs`."""
         return self.whole.outputs(top, density)
 
     def predictions(self, partition: Partition, top: int, density: bool) -> dict[str, np.ndarray]:
-        """As :meth:`Predictor.predictions`, labels those of :meth:`labels`; `top` components as ever."""
+        """:meth:`Predictor.predictions` with the labels of :meth:`labels`; the `top` components are unchanged."""
         return {**self.whole.predictions(partition, top, density), "label": self.labels(partition)}
 
     def labels(self, partition: Partition) -> np.ndarray:
@@ -178,14 +180,14 @@ class Flagged:
         return np.where(self.margins(partition) < 0, -1, self.whole.labels(partition, ~self.clusters()))
 
     def margins(self, partition: Partition) -> np.ndarray:
-        """Nats by which rows are above what makes outliers, (n,): the threshold, or the background."""
+        """Nats by which rows are above the threshold or the background, (n,); negative for outliers."""
         if self.threshold is None:
             return self.whole.background_margins(partition)
         clusters = np.flatnonzero(~self.threshold.scattered)
         return self.whole.uncut.log_density_among(partition, clusters) - self.threshold.value
 
     def clusters(self) -> np.ndarray:
-        """Which components of the model, or groups of its cut, are not of scattered rows alone, (K,) bool."""
+        """Components of the model, or groups of its cut, that do not consist of scattered rows only, (K,) bool."""
         if self.threshold is None:
             return np.ones(len(self.whole.ids), dtype=bool)
         return self.whole.any_of_groups(~self.threshold.scattered)

@@ -1,12 +1,12 @@
-"""What a fitted model says of rows: labels, probabilities, densities.
+"""Predictions of a fitted model for rows: labels, probabilities, densities.
 
-Labels and probabilities are the local step's, under the posterior of the whole data. The log density is the
-posterior predictive
+Labels and probabilities are those of the local step under the posterior of the whole data. The log density is that of
+the posterior predictive
 
     log [ sum_k w_k exp(A(S_k + t(x)) - A(S_k)) + w_rest exp(A(t(x))) ] + log h(x)
 
-with posterior mean weights and w_rest the leftover of the stick, so it integrates to 1; it is given in raw columns, as
-are draws and what describes components (:mod:`dpdist.inference.transform`).
+with posterior mean weights and w_rest the remainder of the stick, so it integrates to 1. It refers to raw columns, as
+do draws and descriptions of components (:mod:`dpdist.inference.transform`).
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from dpdist.models.mixture import Model
 from dpdist.models.sufficient_statistics import Summary
 
 IDS = Stored(("component",), "stable identity of a component")
-#: What is written of each row: name -> shape, dtype.
+#: Results for each row: name -> shape, dtype.
 Outputs = dict[str, tuple[tuple[int, ...], str]]
 
 
 def label_outputs(top: int, components: int) -> Outputs:
-    """A row's label, and on request its `top` components with their probabilities."""
+    """The label of a row and, if `top` > 1, its `top` components with their probabilities."""
     width = min(top, components)
     more: Outputs = {"top_label": ((width,), "int64"), "top_probability": ((width,), "float64")}
     return {"label": ((), "int64"), **(more if top > 1 else {})}
 
 
 def labels_of(places: np.ndarray, shares: np.ndarray, top: int) -> dict[str, np.ndarray]:
-    """Label columns of rows whose best components (n, L), the best first, and their probabilities (n, L) are known."""
+    """Label columns, from the best components of rows (n, L), best first, and their probabilities (n, L)."""
     more = {"top_label": places, "top_probability": shares}
     return {"label": places[:, 0], **(more if top > 1 else {})}
 
@@ -54,8 +54,8 @@ class Outside(NamedTuple):
 
     Parameters
     ----------
-    score : a function of prepared rows: its log probabilities, (n,), on the scale of those of the components
-    share : of rows that are expected to be its
+    score : function of prepared rows: log probabilities of the background, (n,), on the scale of the components' ones
+    share : expected share of rows that belong to it
     """
 
     score: Callable[[Rows], np.ndarray]
@@ -63,11 +63,11 @@ class Outside(NamedTuple):
 
 
 class Predictor(ABC):
-    """A fitted model, ready for rows; picklable.
+    """A fitted model that predicts rows; picklable.
 
     Attributes
     ----------
-    preparation : what is done to rows first
+    preparation : of the rows
     ids : (K,) stable ids of the components
     """
 
@@ -77,14 +77,14 @@ class Predictor(ABC):
     @property
     @abstractmethod
     def columns(self) -> int:
-        """F, by which blocks of rows are sized."""
+        """F, which determines the size of blocks of rows."""
 
     @abstractmethod
     def scorer(self) -> Callable[[Rows], np.ndarray]:
-        """A function of prepared rows: log probabilities of the components, (n, K), up to a number a row."""
+        """A function of prepared rows: log probabilities of the components, (n, K), up to a constant per row."""
 
     def background(self) -> Outside | None:
-        """The model's background; None where it has none. Probabilities are those among clusters in any case."""
+        """The model's background; None if it has none. Probabilities are always among clusters only."""
         return None
 
     @abstractmethod
@@ -93,48 +93,52 @@ class Predictor(ABC):
 
     @abstractmethod
     def densities(self, components: np.ndarray) -> Callable[[Rows], np.ndarray]:
-        """A function of prepared rows: log predictive densities under each of some components (k,): (n, k), nats."""
+        """A function of prepared rows: log predictive densities under each of the `components` (k,): (n, k), nats."""
 
     @property
     @abstractmethod
     def rows(self) -> float:
-        """The weight of the rows that were fitted."""
+        """The weight of the fitted rows."""
 
     @property
     @abstractmethod
     def family(self) -> Family | None:
-        """The family, of which sums of statistics tell all; None where no prior is conjugate."""
+        """The family, if the likelihood has a conjugate prior; else None."""
 
     @property
     def uncut(self) -> Predictor:
-        """The model of which this is a cut; itself where it is none."""
+        """The model from which this cut was made; itself if it is not a cut."""
         return self
 
     def shares(self) -> np.ndarray:
-        """Weights (K,) of the components, without what is left to others: they sum to 1."""
+        """Weights (K,) of the components, normalised to sum to 1 without the remainder for unseen components."""
         weights, _ = self.weights()
         return np.asarray(weights / weights.sum())
 
     @abstractmethod
     def weights(self) -> tuple[np.ndarray, float]:
-        """Posterior mean weights (K,), and what is left to components not yet seen."""
+        """Posterior mean weights (K,), and the remainder for components not yet seen."""
 
     @abstractmethod
     def sample(self, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """A predictive draw for each of some components (n,), prepared; K is one not yet seen, K + 1 the background."""
+        """A prepared predictive draw for each of the `components` (n,); K is an unseen component, K + 1 the
+        background.
+        """
 
     @abstractmethod
     def describe(self) -> Description:
-        """Point estimates of the components, prepared coordinates."""
+        """Point estimates of the components, in prepared coordinates."""
 
     @abstractmethod
     def mixture(self) -> tuple[Model, Summary]:
-        """Family and allocation, and the components' statistics; :class:`InputError` where no prior is conjugate."""
+        """Family and allocation, and the components' statistics; raises :class:`InputError` if no prior is
+        conjugate.
+        """
 
     def gains_as_clusters(self) -> np.ndarray:
-        """Nats by which the rows of each component are likelier as a cluster than of a background, (K,).
+        """Nats by which the rows of each component are more likely as a cluster than under a background, (K,).
 
-        That is as broad as they and all rows, half and half. Infinite where no prior is conjugate.
+        The background is as broad as a mixture of half these rows and half all rows. Infinite if no prior is conjugate.
         """
         if self.family is None:
             return np.full(len(self.ids), np.inf)
@@ -145,7 +149,7 @@ class Predictor(ABC):
         return np.asarray(model.family.log_evidence(total.stats) - expected)
 
     def draw(self, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """As :meth:`sample`, raw rows (n, D)."""
+        """Like :meth:`sample`, but raw rows (n, D)."""
         return self.preparation.restore(self.sample(components, rng))
 
     def described(self) -> Description:
@@ -153,28 +157,29 @@ class Predictor(ABC):
         return self.preparation.restored(self.describe())
 
     def exported(self) -> Description:
-        """What is stored of :meth:`described`: not the (K, D, D) covariances of fewer columns that PCA kept."""
+        """The stored part of :meth:`described`: without (K, D, D) covariances if PCA kept fewer columns."""
         preparation = self.preparation
         dropped = {"covariance"} if preparation.width < preparation.columns else set()
         return preparation.restored({name: each for name, each in self.describe().items() if name not in dropped})
 
     @property
     def names(self) -> Names | None:
-        """Of the columns that were fitted, if they had any."""
+        """Names of the fitted columns, if they have any."""
         return self.preparation.names
 
     def check_source(self, source: Source, model: str = "the model") -> None:
-        """Raise :class:`InputError` unless `source` has the columns that were fitted, and is dense where it has to be;
-        `model` is named in messages."""
+        """Raise :class:`InputError` unless `source` has the fitted columns and is dense if required; `model` is its
+        name in messages.
+        """
         self.preparation.check_source(source, model, self.family is not None and self.family.accepts_sparse)
 
     def prepared(self, rows: Rows, places: Sequence[int] | np.ndarray) -> Rows:
-        """Raw rows, which have some `places` (n,) in the data, as the model takes them.
+        """Raw rows as the model takes them; `places` (n,) are their positions in the data.
 
         Raises
         ------
         InputError
-            If they hold what its likelihood cannot bring about.
+            If the likelihood does not support the rows' values.
         """
         found = self.preparation.apply(rows)
         if self.family is not None:
@@ -182,28 +187,28 @@ class Predictor(ABC):
         return found
 
     def outputs(self, top: int, density: bool) -> Outputs:
-        """What :meth:`predictions` gives: labels, on request `top` components, and densities."""
+        """Names, shapes and dtypes of :meth:`predictions`: labels and, on request, `top` components and densities."""
         more: Outputs = {"log_density": ((), "float64")} if density else {}
         return label_outputs(top, len(self.ids)) | more
 
     def predictions(self, partition: Partition, top: int, density: bool) -> dict[str, np.ndarray]:
-        """What is written of rows."""
+        """The predictions of rows, by name."""
         found = {"label": self.labels(partition)} if top == 1 else labels_of(*self.top(partition, top), top)
         if density:
             found["log_density"] = self.log_density(partition)
         return found
 
     def any_of_groups(self, of_components: np.ndarray) -> np.ndarray:
-        """For each component, whether something holds for any component of :attr:`uncut` that is part of it, (K,) bool.
+        """For each component, whether any component of :attr:`uncut` that belongs to it is marked, (K,) bool.
 
         Parameters
         ----------
-        of_components : bool, for which components of :attr:`uncut` it holds
+        of_components : bool, the marked components of :attr:`uncut`
         """
         return of_components
 
     def labels(self, partition: Partition, without: np.ndarray | None = None) -> np.ndarray:
-        """Position of the most probable component, (n,) int64, but not of some: `without` (K,) bool."""
+        """Index of the most probable component, (n,) int64, excluding those in `without` (K,) bool."""
         score = self.scorer()
         less = 0.0 if without is None else np.where(without, np.inf, 0.0)
         return self._by_block(partition, score, lambda scores: (scores - less).argmax(axis=1))
@@ -213,7 +218,7 @@ class Predictor(ABC):
         return self._by_block(partition, self.scorer(), lambda scores: softmax(scores, axis=1))
 
     def top(self, partition: Partition, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Positions (n, L) of the `count` most probable components, best first, and their probabilities."""
+        """Indices (n, L) of the `count` most probable components, best first, and their probabilities."""
 
         def best(scores: np.ndarray) -> np.ndarray:
             order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
@@ -223,7 +228,7 @@ class Predictor(ABC):
         return both[:, :, 0].astype(np.int64), both[:, :, 1]
 
     def background_margins(self, partition: Partition) -> np.ndarray:
-        """By how many nats a row is likelier of some one component than of the background, (n,)."""
+        """Nats by which a row is more likely under its best component than under the background, (n,)."""
         outside, score = self.background(), self.scorer()
         if outside is None:
             return np.full(partition.rows, np.inf)
@@ -235,9 +240,9 @@ class Predictor(ABC):
         return self._raw(partition, self.density())
 
     def log_density_sum(self, partition: Partition) -> float:
-        """Sum of the log predictive density of rows, each counting as much as its weight, raw columns, nats.
+        """Sum of the weighted log predictive densities of rows, raw columns, nats.
 
-        Rows that weigh nothing may be whatever they are, as in a fit.
+        Rows of zero weight may have any values, as in a fit.
         """
         stored, weights, places = weighing_rows(partition, finite_rows)
         found = self._of_blocks(stored, partition.start + places, self.density(), _as_it_is) + self._log_volume()
@@ -248,13 +253,13 @@ class Predictor(ABC):
         return self._raw(partition, self.densities(np.arange(len(self.ids))))
 
     def log_density_among(self, partition: Partition, components: np.ndarray) -> np.ndarray:
-        """Log density of rows, (n,), raw columns, nats, by the mixture of some components (k,) alone."""
+        """Log density of rows, (n,), raw columns, nats, under the mixture of the `components` (k,) alone."""
         log_shares, densities = np.log(self.shares()[components]), self.densities(components)
         log_shares -= logsumexp(log_shares)
         return self._raw(partition, lambda rows: np.asarray(logsumexp(densities(rows) + log_shares, axis=1)))
 
     def _raw(self, partition: Partition, function: Callable[[Rows], np.ndarray]) -> np.ndarray:
-        """Log densities of prepared rows as those of raw columns."""
+        """Log densities of prepared rows, converted to raw columns."""
         return self._by_block(partition, function, _as_it_is) + self._log_volume()
 
     def _log_volume(self) -> float:
@@ -274,10 +279,10 @@ class Predictor(ABC):
         score: Callable[[Rows], np.ndarray],
         then: Callable[[np.ndarray], np.ndarray],
     ) -> np.ndarray:
-        """What follows from the scores of rows, (n,) or (n, K), which have some `places` (n,) in the data."""
+        """`then` applied to the scores of rows, (n,) or (n, K); `places` (n,) are the rows' positions in the data."""
 
         def told(block: slice) -> np.ndarray:
-            with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
+            with np.errstate(over="ignore", invalid="ignore"):  # values that are not finite are refused below
                 scores = score(self.prepared(stored[block], places[block]))
             return then(_require_told(scores, places[block]))
 
@@ -290,12 +295,12 @@ def _as_it_is(scores: np.ndarray) -> np.ndarray:
 
 
 def _require_told(scores: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """The scores of rows, which have some `places` (n,) in the data.
+    """The scores of rows; `places` (n,) are their positions in the data.
 
     Raises
     ------
     PrecisionError
-        If those of a row are not numbers, or minus infinity under every component.
+        If scores of a row are not numbers, or minus infinity under every component.
     """
     lost = ~np.isfinite(scores if scores.ndim == 1 else scores.max(axis=1))
     if lost.any():
@@ -309,13 +314,13 @@ def _require_told(scores: np.ndarray, places: np.ndarray) -> np.ndarray:
 def ask_each(
     backend: Backend, partitions: Sequence[Partition], predictor: object, method: str, *arguments: object
 ) -> list[Any]:
-    """What one of a predictor's methods says of each partition, asked wherever the backend does its work."""
+    """Results of a predictor's method for each partition, computed by the backend."""
     columns = [[given] * len(partitions) for given in (backend.share(predictor), method, *arguments)]
     return backend.fetch(backend.map(predict_partition, backend.share_each(partitions), *columns))
 
 
 def mean_log_density(backend: Backend, source: Source, predictor: Predictor) -> float:
-    """Mean log predictive density of rows, raw columns, nats; a row of weight w counts as w such rows."""
+    """Mean log predictive density of rows, raw columns, nats; a row of weight w counts as w rows."""
     total = math.fsum(weight_of(source, part) for part in source.partitions)
     return math.fsum(ask_each(backend, source.partitions, predictor, "log_density_sum")) / total
 

@@ -1,4 +1,4 @@
-"""Rows that workers draw in a lap, from which moves and starts make components."""
+"""Rows that workers draw during a lap; moves and starts use them to create components."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dpdist.models.families.base import Rows, stack_rows
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Rows drawn for components, and how many they were drawn from.
+    """Rows drawn for components, and the number of rows they were drawn from.
 
     Parameters
     ----------
@@ -25,10 +25,11 @@ class Sample:
     owners : (m,) components
     weights : (m,)
     rows : (m, D)
-    most : rows kept of a component, those of smallest key; None for all
-    seen : the rows that were there to draw, each counted once whatever its weight, of every component and of every
-        proposal's replacements: a batch summary of one column; None where rows have no weights, so that counts say it
-    held : (K, K) how much of the rows of each owner the components hold, where candidates are to be told by it
+    most : largest number of rows kept per component, those with the smallest keys; None for all
+    seen : number of rows available, each counted once regardless of its weight, for every component and every
+        proposal's replacements: a batch summary with one column; None if rows have no weights, because counts are the
+        same
+    held : (K, K) total responsibility of each component for the rows of each owner, if candidates are computed from it
     """
 
     keys: Annotated[np.ndarray, Stored(("draw",), "random key of a sampled row")]
@@ -45,7 +46,7 @@ class Sample:
         return join_samples([self, other])
 
     def take(self, chosen: np.ndarray) -> Sample:
-        """Some of the rows, as many seen."""
+        """The sample with the `chosen` rows only; `seen` is unchanged."""
         return replace(
             self,
             keys=self.keys[chosen],
@@ -55,7 +56,7 @@ class Sample:
         )
 
     def bounded(self) -> Sample:
-        """The sample without the rows of a component beyond `most`, the order kept."""
+        """The sample with at most `most` rows per component, in unchanged order."""
         if self.most is None or not len(self.keys) or np.bincount(self.owners).max() <= self.most:
             return self
         order = np.lexsort((self.keys, self.owners))
@@ -64,17 +65,17 @@ class Sample:
         return self.take(np.sort(order[rank < self.most]))
 
     def of(self, component: int, limit: int) -> tuple[Rows, np.ndarray]:
-        """The at most `limit` rows of smallest key drawn for a component, with their weights."""
+        """At most `limit` rows drawn for a component, those with the smallest keys, and their weights."""
         mine = np.flatnonzero(self.owners == component)
         mine = np.sort(mine[np.argsort(self.keys[mine], kind="stable")[:limit]])
         return self.rows[mine], self.weights[mine]
 
 
 def append_part(parts: tuple[Sample, ...], sample: Sample) -> tuple[Sample, ...]:
-    """Parts of a sample with another part after them, few whatever their number was.
+    """Parts of a sample with another part appended; the number of parts stays small.
 
-    Parts that hold no more rows than what comes after them are joined with it, so that a row is copied some times and
-    not with every part that comes.
+    Parts with no more rows than the part after them are joined with it, so a row is copied only a few times, not once
+    per appended part.
     """
     while parts and len(parts[-1].keys) <= len(sample.keys):
         sample, parts = parts[-1] + sample, parts[:-1]
@@ -82,7 +83,7 @@ def append_part(parts: tuple[Sample, ...], sample: Sample) -> tuple[Sample, ...]
 
 
 def join_samples(samples: Sequence[Sample]) -> Sample:
-    """Samples one after the other, within their bound; those without rows cost nothing, and one alone is not copied."""
+    """Concatenated samples, bounded; samples without rows cost nothing, and a single sample is not copied."""
     if len(samples) == 1:
         return samples[0].bounded()
     drawn = [sample for sample in samples if len(sample.keys)] or samples[:1]

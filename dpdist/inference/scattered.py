@@ -1,16 +1,16 @@
-"""Components that came about for scattered rows: which of a model's components are no clusters.
+"""Components that represent scattered rows: which of a model's components are not clusters.
 
-A mixture without a background gives scattered rows a component of their own, or some. They are told from clusters by
-draws of all components: as a whole they hold few rows, and each
+A mixture without a background gives scattered rows one or more components of their own. These are distinguished from
+clusters by draws from all components. Together they hold few rows, and each of them
 
-- is thin: most of its draws lie where the clusters together have next to nothing, in the tail of their own densities by
-  which outliers of so large a share are told (:mod:`dpdist.inference.outliers`), and
-- lies about others: in its region, that of nine in ten of its draws, more rows are of clusters than are its own; or it
-  is a gathering by chance: with statistics S its rows are no likelier as a cluster, by A(S), than of a background as
-  broad as they and all others, which all scattered rows belong to.
+- is thin: most of its draws lie where the clusters together have almost no density, in the tail of their own densities
+  that an outlier threshold for this share of scattered rows would cut off (:mod:`dpdist.inference.outliers`), and
+- encloses others or is an accident. Either its region, which holds nine in ten of its draws, contains more rows of
+  clusters than of its own. Or, with statistics S, its rows are no more likely as a cluster, by A(S), than under a
+  background as broad as these rows and all others, shared by all scattered rows.
 
-A cluster beside the others fails the second, one among neighbours as dense as it is the first. From all components that
-may be of scattered rows those are taken away, one by one, that are least thin beside what is left.
+A cluster apart from the others fails the second test, and one among equally dense neighbours fails the first. Starting
+from all components that may be scattered, those are removed one by one that are least thin relative to the rest.
 """
 
 from __future__ import annotations
@@ -23,29 +23,30 @@ from dpdist.data import ArraySource
 from dpdist.execution.base import Backend
 from dpdist.inference.prediction import Predictor, ask_each
 
-#: Of rows said to be outliers, the share that may be of clusters: the false discovery rate.
+#: Share of the rows called outliers that may belong to clusters: the false discovery rate.
 FALSE_SHARE = 0.05
-#: The largest share of rows that components of scattered rows hold together.
+#: Largest share of rows that components of scattered rows hold together.
 LARGEST = 0.1
-#: The share of its draws that lie in a component's region.
+#: Share of a component's draws that lie in its region.
 _REGION = 0.9
-#: Draws of each component: so many in all, and bounds of one's; how many a task scores.
+#: Draws in total, smallest and largest number per component, and number scored per task.
 _DRAWS, _FEWEST, _MOST, TOGETHER = 20_000, 16, 256, 4096
 
 
 def tail_share(scattered: float) -> float:
-    """The share q of clusters' rows that may lie below a threshold that finds a share of scattered rows:
-    q (1 - scattered) / (q (1 - scattered) + scattered) is :data:`FALSE_SHARE`."""
+    """Share q of clusters' rows that may lie below a threshold, for a share `scattered` of scattered rows: q (1 -
+    scattered) / (q (1 - scattered) + scattered) equals :data:`FALSE_SHARE`.
+    """
     return FALSE_SHARE / (1 - FALSE_SHARE) * scattered / (1 - scattered)
 
 
 def scattered_components(predictor: Predictor, backend: Backend, seed: int) -> np.ndarray:
-    """Which components are of scattered rows, (K,) bool; never all.
+    """Which components represent scattered rows, (K,) bool; never all.
 
     Parameters
     ----------
     predictor : the model, not a cut of it
-    backend : where draws are scored
+    backend : scores the draws
     seed : key of the draws
     """
     shares = predictor.shares()
@@ -56,13 +57,13 @@ def scattered_components(predictor: Predictor, backend: Backend, seed: int) -> n
 
 
 def chosen_components(shares: np.ndarray, gains: np.ndarray, log_density: np.ndarray) -> np.ndarray:
-    """Which components are of scattered rows, by densities of draws of every component, (K,) bool; never all.
+    """Which components represent scattered rows, from densities of draws of every component, (K,) bool; never all.
 
     Parameters
     ----------
-    shares : (K,) of the components, which sum to 1
-    gains : (K,) nats a row by which a component's rows are likelier as a cluster than of a background
-    log_density : (K, M, K) of M draws of each component under each
+    shares : (K,) weights of the components, which sum to 1
+    gains : (K,) nats per row by which a component's rows are more likely as a cluster than under a background
+    log_density : (K, M, K) log densities of M draws of each component under each component
     """
     within, weighed = _rows_within(shares, log_density), log_density + np.log(shares)
 
@@ -84,14 +85,16 @@ def chosen_components(shares: np.ndarray, gains: np.ndarray, log_density: np.nda
 
 
 def _rows_within(shares: np.ndarray, log_density: np.ndarray) -> np.ndarray:
-    """Of all rows, the share of those of one component that lie in the region of another, (K, K)."""
+    """Share of all rows that belong to one component and lie in the region of another, (K, K)."""
     own = log_density[np.arange(len(shares)), :, np.arange(len(shares))]
     region = np.quantile(own, 1 - _REGION, axis=1)
     return np.asarray(shares[:, None] * (log_density >= region).mean(axis=1))
 
 
 def _thinnest(shares: np.ndarray, weighed: np.ndarray, eligible: np.ndarray) -> np.ndarray:
-    """The eligible components whose draws lie where the model is least dense, as many as hold :data:`LARGEST`, (K,)."""
+    """The eligible components with the lowest model density at their draws, holding up to :data:`LARGEST` together,
+    (K,).
+    """
     level = np.median(logsumexp(weighed, axis=2), axis=1)
     order = np.argsort(np.where(eligible, level, np.inf), kind="stable")
     chosen = np.zeros(len(shares), dtype=bool)
@@ -100,7 +103,9 @@ def _thinnest(shares: np.ndarray, weighed: np.ndarray, eligible: np.ndarray) -> 
 
 
 def _nearness(shares: np.ndarray, weighed: np.ndarray, scattered: np.ndarray) -> np.ndarray:
-    """By how many nats components (S,) are not thin: the others' density at their draws above what outliers have."""
+    """How many nats each scattered component (S,) is from being thin: density of the others at its draws above their
+    tail.
+    """
     beside = logsumexp(weighed[:, :, ~scattered], axis=2)
     edge = float(
         np.quantile(
@@ -114,7 +119,7 @@ def _nearness(shares: np.ndarray, weighed: np.ndarray, scattered: np.ndarray) ->
 
 
 def _densities_of_draws(predictor: Predictor, backend: Backend, seed: int) -> np.ndarray:
-    """Log densities (K, M, K) of M draws of each component under each."""
+    """Log densities (K, M, K) of M draws of each component under each component."""
     count = len(predictor.ids)
     each = int(np.clip(_DRAWS // count, _FEWEST, _MOST))
     drawn = predictor.draw(np.repeat(np.arange(count), each), generator(seed, "scattered"))
@@ -123,6 +128,6 @@ def _densities_of_draws(predictor: Predictor, backend: Backend, seed: int) -> np
 
 
 def scores_of(rows: np.ndarray, predictor: object, backend: Backend, method: str, *arguments: object) -> np.ndarray:
-    """What a method of a predictor says of rows that were drawn."""
+    """Results of a predictor's method for drawn rows."""
     parts = ArraySource(rows, partition_rows=TOGETHER).partitions
     return np.concatenate(ask_each(backend, parts, predictor, method, *arguments))

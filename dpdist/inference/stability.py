@@ -1,14 +1,14 @@
-"""How stable the clusters of a fitted model are: which of them come back from half of the rows.
+"""Stability of the clusters of a fitted model: which of them are found again in half of the rows.
 
-Every refit goes on from the found model, on a half of the rows of its own, with draws of moves of its own. A cluster
-comes back as far as some cluster of the refit has the same rows: by the Jaccard coefficient of the rows, among all,
-that each is most probable for,
+Every refit starts from the fitted model and uses its own random half of the rows and its own random draws of moves. How
+far a cluster is found again is measured by the largest Jaccard coefficient with a cluster of the refit. A cluster's
+rows are those, among all rows, for which it is the most probable:
 
     J_k = max_j |k and j| / |k or j|.
 
-A bootstrap would do harm: a row that is drawn three times is three rows that are alike, of which an unbounded mixture
-makes a cluster. Source: Hennig, Cluster-wise assessment of cluster stability, Computational Statistics & Data Analysis
-52 (2007), where halves are "subsetting".
+A bootstrap would do harm: a row drawn three times gives three identical rows, which an unbounded mixture makes a
+cluster. Source: Hennig, Cluster-wise assessment of cluster stability, Computational Statistics & Data Analysis 52
+(2007), where using halves is called "subsetting".
 """
 
 from __future__ import annotations
@@ -32,22 +32,23 @@ from dpdist.inference.mixture.prediction import MixturePredictor
 from dpdist.inference.mixture.problem import Problem
 from dpdist.models.families.base import Rows
 
-#: Is told after every lap of a refit: its number, from 1, the lap, the clusters, and whether it was the last.
+#: Called after every lap of a refit with the refit's number (from 1), the lap, the number of clusters, and whether it
+#: was the last lap.
 Tell: TypeAlias = Callable[[int, int, int, bool], None]
-#: Refits, and laps of each at most, unless told otherwise.
+#: Default number of refits, and default limit of laps in each.
 REFITS, MAX_LAPS = 10, 20
 
 
 @dataclass(frozen=True, eq=False)
 class Stability:
-    """What became of clusters in refits.
+    """Results of the refits for each cluster.
 
     Parameters
     ----------
     ids : (K,) stable ids of the clusters
-    jaccard : (R, K) how far each came back in each refit, from 0 to 1; 0 for one that is no row's most probable
-    n_components : (R,) clusters that each refit ended with
-    max_laps : of each refit at most; 0 where that was not noted
+    jaccard : (R, K) Jaccard coefficient in each refit, from 0 to 1; 0 for a cluster that is no row's most probable
+    n_components : (R,) number of clusters at the end of each refit
+    max_laps : limit of laps in each refit; 0 if it was not recorded
     """
 
     ids: Annotated[np.ndarray, Stored(("component",), "stable identity of a component", name="id")]
@@ -60,15 +61,15 @@ class Stability:
 
     @property
     def mean(self) -> np.ndarray:
-        """(K,) mean of each cluster's Jaccard coefficient; 0.85 and more is stable, less than 0.6 hardly a cluster."""
+        """(K,) mean Jaccard coefficient of each cluster; 0.85 or more is stable, less than 0.6 hardly a cluster."""
         return self.jaccard.mean(axis=0)
 
     def first(self, refits: int) -> Stability:
-        """What the first so many refits said."""
+        """The results of the first `refits` refits."""
         return replace(self, jaccard=self.jaccard[:refits], n_components=self.n_components[:refits])
 
     def after(self, shared: np.ndarray) -> Stability:
-        """After one more refit, with each of whose clusters those of the model share so many rows (K, K')."""
+        """The results with one more refit; `shared` (K, K') counts the rows shared by each pair of clusters."""
         jaccard = np.concatenate([self.jaccard, _jaccard(shared)[None]])
         return replace(self, jaccard=jaccard, n_components=np.append(self.n_components, shared.shape[1]))
 
@@ -84,19 +85,19 @@ def refit(
     known: Stability | None = None,
     keep: Callable[[Stability], None] = lambda found: None,
 ) -> Stability:
-    """Refit a model some times, one after the other.
+    """Refit a model several times, one after the other, each time on half of the rows.
 
     Parameters
     ----------
-    problem : as the model was fitted
-    model : from which every refit begins
+    problem : with which the model was fitted
+    model : the start of every refit
     source : the rows it was fitted to
     backend : where to run
-    refits : how many
-    max_laps : of each at most
+    refits : number of refits
+    max_laps : limit of laps in each
     tell : called after every lap
-    known : what refits of this model said before, which are not made again if they had as many laps
-    keep : called after every refit with what all of them say so far
+    known : results of earlier refits of this model, which are reused if they had the same limit of laps
+    keep : called after every refit with all results so far
     """
     refits, max_laps = COUNT.take("refits", refits), COUNT.take("max_laps", max_laps)
     model.check_source(source)
@@ -117,7 +118,7 @@ def _refit(
     max_laps: int,
     tell: Tell,
 ) -> np.ndarray:
-    """Rows, by weight, that each cluster of a model (K) shares with each of a refit: (K, K')."""
+    """Weight of the rows that each cluster of the model (K) shares with each cluster of a refit: (K, K')."""
     own = replace(problem, seed=int(generator(problem.seed, "refit", number).integers(2**31)))
     drawn, last = _Halved(source, own.seed), None
     for state, info in laps(own, drawn, first_state(own, drawn, model.total), backend):
@@ -135,7 +136,7 @@ def _refit(
 
 
 def _shared_rows(partition: Partition, models: tuple[MixturePredictor, MixturePredictor]) -> np.ndarray:
-    """Rows of a partition, by weight, that each cluster of one model shares with each of another; a task."""
+    """Weight of a partition's rows that each cluster of one model shares with each cluster of another; a task."""
     one, other = models
     rows, weights, _ = weighing_rows(partition, finite_rows)
     table = np.zeros((len(one.ids), len(other.ids)))
@@ -147,14 +148,14 @@ def _shared_rows(partition: Partition, models: tuple[MixturePredictor, MixturePr
 
 
 def _jaccard(table: np.ndarray) -> np.ndarray:
-    """(K,) the best Jaccard coefficient of each row of a table (K, K')."""
+    """(K,) the largest Jaccard coefficient in each row of a table (K, K')."""
     either = table.sum(axis=1)[:, None] + table.sum(axis=0) - table
     return (table / np.where(either > 0, either, 1.0)).max(axis=1)
 
 
 @dataclass(frozen=True, eq=False)
 class _Half(Partition):
-    """A partition of whose rows a half, drawn anew, weighs nothing."""
+    """A partition in which a random half of the rows has zero weight."""
 
     inner: Partition
     seed: int
@@ -168,7 +169,7 @@ class _Half(Partition):
 
 @dataclass(frozen=True, eq=False)
 class _HalfThere(_Half, Remote):
-    """The same of rows that a cluster holds."""
+    """The same for rows held by workers."""
 
     @property
     def future(self) -> object:  # type: ignore[override]
@@ -194,7 +195,7 @@ def _half(inner: Partition, seed: int) -> _Half:
 
 
 class _Halved(Source):
-    """A half of the rows of a source."""
+    """A source with a random half of the rows."""
 
     def __init__(self, source: Source, seed: int) -> None:
         self.shape, self.label, self.sparse, self.weights = source.shape, source.label, source.sparse, source.weights

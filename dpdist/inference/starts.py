@@ -1,4 +1,4 @@
-"""First models: statistics from which the first lap's posterior is made. One component needs none."""
+"""Initial models: statistics from which the posterior of the first lap is computed. A single component needs none."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from dpdist.models.families.base import Rows
 from dpdist.models.mixture import share_out, weighted_product
 from dpdist.models.sufficient_statistics import Summary
 
-#: Rows drawn for k-means++, as a multiple of the number of seeds, and at least.
+#: Rows drawn for k-means++ per seed, and the smallest number of rows drawn.
 SAMPLE_PER_SEED, SMALLEST_SAMPLE = 100, 10_000
-#: Components of a sequential start with a smaller share of the rows are left out.
+#: Components of a sequential start with a smaller share of the rows are dropped.
 PRUNE = 1e-4
-#: Share of a row above which it opens a component where covariances are learned: there components overlap, and a lower
-#: one opens hundreds that are then merged.
+#: Responsibility above which a row opens a component, for families that learn covariances: their components overlap,
+#: and a lower threshold opens hundreds that are then merged.
 LIKELY = 0.5
 
 
@@ -57,18 +57,19 @@ def kmeans_start(problem: Problem, source: Source, backend: Backend, components:
 
 
 def sequential_start(problem: Problem, source: Source, backend: Backend, rows: int | None) -> Summary:
-    """The clusters of a sequential pass over a sample of about `rows` rows, or over everything, scaled to the data.
+    """The clusters of a sequential pass over a sample of about `rows` rows, or over all rows (None), scaled to the
+    data.
 
-    The pass opens clusters. The rows of a sample are then shared out among them, and that is what is summed; of a pass
-    over everything the sums of the clusters themselves are taken, where they are of the same family, and else all rows
-    are shared out too. Families whose covariance is learned pass with the prior that clusters of the sample suggest
-    (:mod:`dpdist.inference.empirical`): with their own the first cluster would spread over everything before a second
-    could open.
+    The pass creates clusters. After a pass over a sample, the sampled rows are assigned to them by a local step and
+    summed. After a pass over all rows, the clusters' own statistics are used if they are of the same family; otherwise
+    a local step over all rows follows. Families that learn covariances pass with the prior that clusters of the sample
+    suggest (:mod:`dpdist.inference.empirical`): with their default prior the first cluster would cover all rows before
+    a second opens.
 
     Raises
     ------
     InputError
-        If the allocation has no concentration to pass with.
+        If the allocation has no concentration that a pass can use.
     """
     wanted = SMALLEST_SAMPLE if rows is None else rows
     drawn = draw_rows(problem.preparation, problem.seed, source, backend, wanted)
@@ -83,10 +84,10 @@ def sequential_start(problem: Problem, source: Source, backend: Backend, rows: i
 
 
 def model_start(problem: Problem, source: Source, backend: Backend, model: Predictor) -> Summary:
-    """The statistics of the components of a fitted model, of any family and transform, that have any rows.
+    """Statistics of the non-empty components of a fitted model, of any family and transform.
 
-    Where the model is of the same rows, prepared in the same way, and of the same kind of family, these are those that
-    it keeps, scaled to the weight of all rows; else what it says of all rows.
+    If the model has the same family and the same preparation, its own statistics are used, scaled to the weight of all
+    rows; otherwise a local step under the model over all rows gives them.
     """
     if type(model.family) is type(problem.model.family) and problem.preparation.matches(model.preparation):
         kept = model.mixture()[1]
@@ -97,7 +98,9 @@ def model_start(problem: Problem, source: Source, backend: Backend, model: Predi
 
 
 def _posed_pass(problem: Problem, drawn: Sample) -> SVAProblem:
-    """The pass of a start, its concentration the prior's; one that is learned is what is expected of it after a row."""
+    """The pass of a sequential start, with the concentration of the prior; a learned one has its expectation after one
+    row.
+    """
     family, rule = problem.model.family, rule_of(problem.model.allocation, np.ones(1))
     if family.spreads:
         with one_thread():
@@ -126,7 +129,9 @@ def _pass_over_sample(posed: SVAProblem, drawn: Sample) -> SVAState:
 
 
 def _sums_under(problem: Problem, model: Predictor, rows: Rows, own: Rows, weights: np.ndarray) -> Summary:
-    """Statistics of prepared rows that a model, for which they are its `own` rows, shares out among its components."""
+    """Statistics of prepared rows with a model's responsibilities; `own` holds the same rows as prepared for that
+    model.
+    """
     family, log_volume, score = problem.model.family, problem.preparation.transform.log_volume, model.scorer()
     parts = []
     for part in blocks(len(weights), family.features(rows[:1]).shape[1]):
@@ -152,12 +157,12 @@ def _sums_under_on_partition(partition: Partition, shared: tuple[Problem, Predic
 
 
 def responsibility_start(problem: Problem, source: Source, backend: Backend, responsibilities: np.ndarray) -> Summary:
-    """The statistics of given responsibilities (N, K), or of labels (N,) from 0 to K - 1.
+    """Statistics from given responsibilities (N, K), or from labels (N,) between 0 and K - 1.
 
     Raises
     ------
     InputError
-        If there is not one entry a row, or rows do not sum to 1.
+        If there is not one entry per row, or if responsibilities of a row do not sum to 1.
     """
     given, rows = np.asarray(responsibilities), source.shape[0]
     if given.ndim not in (1, 2) or given.shape[0] != rows:
@@ -172,7 +177,7 @@ def responsibility_start(problem: Problem, source: Source, backend: Backend, res
 
 
 def _seeded(drawn: Sample, points: Rows, components: int, rng: np.random.Generator) -> np.ndarray:
-    """The nearest of some k-means++ seeds for each row of a sample, (m,)."""
+    """Index of the nearest of `components` k-means++ seeds for each row of a sample, (m,)."""
     owners = nearest_seeds(points, drawn.weights, components, rng)
     if owners is None:
         raise InputError(

@@ -1,4 +1,4 @@
-"""State: what the next batch needs. Info: what a person wants to see."""
+"""State: what the next batch needs. Info: what is reported to the user."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from dpdist.inference.sample import Sample, join_samples
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """Everything a run is made of between two batches.
+    """The complete state of a run between two batches.
 
     Parameters
     ----------
-    lap : int, the lap under way or about to start, from 1
-    order : batches in the order in which this lap visits them
-    visited : int, batches of this lap already folded in
+    lap : int, the lap in progress or about to start, from 1
+    order : the batches, in the order in which this lap visits them
+    visited : int, number of batches of this lap already added
     ids : (K,) int64 stable component ids, in component order
     next_id : int, first unused id
-    batch_summaries : one a batch: its last visit (memoized), or the batches of this lap (stochastic); of the model's
-        own kind
-    start : batch summary that stands in for rows not yet seen this lap (a first model, new children), or None
-    proposals : what each move tries this lap, in the order of the moves
-    sampling_probabilities : (K,) chance with which a row joins the sample of its component this lap
-    candidates : (K, K) bool, components that the rows of each owner are looked at for this lap; None for all
-    samples : parts of the sample of rows drawn so far this lap, in the order of batches
-    queue : totals from which batches already under way took their posterior (look-ahead)
+    batch_summaries : one per batch: of its last visit (memoized), or of the batches of this lap (stochastic); of the
+        model's own type
+    start : batch summary in place of rows not yet seen in this lap (an initial model, new children), or None
+    proposals : what each move tries in this lap, in the order of the moves
+    sampling_probabilities : (K,) probability with which a row joins the sample of its component in this lap
+    candidates : (K, K) bool, components considered for the rows of each owner in this lap; None for all
+    samples : parts of the sample of rows drawn so far in this lap, in the order of batches
+    queue : totals from which batches in progress computed their posterior (look-ahead)
     running : the total of a stochastic run, else None
-    elbo : exact ELBO at the end of the last lap, in nats; None before
-    quiet : whether the last lap's end left no move pending and changed the ELBO by less than the tolerance
+    elbo : exact ELBO at the end of the last lap, in nats; None before the first
+    quiet : whether the last lap end left no move pending and changed the ELBO by less than the tolerance
     """
 
     lap: int
@@ -60,7 +60,7 @@ class State:
 
     @cached_property
     def sample(self) -> Sample | None:
-        """The rows drawn so far this lap; None before its first batch."""
+        """The rows drawn so far in this lap; None before its first batch."""
         return join_samples(self.samples) if self.samples else None
 
 
@@ -68,7 +68,7 @@ class Record(NamedTuple):
     """One proposal in the history."""
 
     kind: str
-    components: tuple[int, ...]  # ids of the components it would replace
+    components: tuple[int, ...]  # ids of the components that it would remove
     gain: float
     reason: Reason
 
@@ -79,17 +79,17 @@ class Info(NamedTuple):
     Parameters
     ----------
     lap : int
-    elbo : exact ELBO after the lap's moves, nats, whole data; NaN where a method has none
-    elbo_before_moves : the same before them, and before hyperparameters were learned anew
-    rows : number of rows, each counting as much as its weight; of a pass, rows passed so far
-    units : rows or tokens that the bound is of
+    elbo : exact ELBO of the whole data after the lap's moves, in nats; NaN if the method has none
+    elbo_before_moves : the same before the moves, and before hyperparameters were updated
+    rows : weight of the rows; in a pass, rows processed so far
+    units : number of rows or tokens that the bound covers
     n_components : K after the moves
     ids, counts : (K,) after the moves
-    records : every proposal judged
+    records : of all proposals judged
     seconds : wall time of the lap
     total : summary of the whole data after the moves
-    of : laps in all, where it is known how many there will be
-    score : mean log predictive density of held-out rows, nats; NaN where they were not scored
+    of : total number of laps, if known in advance
+    score : mean log predictive density of held-out rows, in nats; NaN if not computed
     """
 
     lap: int

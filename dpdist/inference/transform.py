@@ -1,17 +1,17 @@
-"""What is done to rows before the model sees them: an affine transform kept with the model, then the origin.
+"""Preparation of rows: an affine transform stored with the model, followed by a shift to the origin.
 
     z = (x - shift) @ matrix  (or  (x - shift) * scale),   then   z - origin
 
-The transform is the user's (centring, scaling, PCA). The origin is dpdist's own: location families are moved to the
-data's mean once a run, so that sums of squares keep their digits. Neither is seen from outside: the ELBO, densities,
-draws and what components are described by are those of the raw columns,
+The transform is chosen by the user (centring, scaling, PCA). The origin is internal: location families are shifted to
+the mean of the data once per run, so that sums of squares keep their precision. Neither is visible outside: the ELBO,
+densities, draws and descriptions of components refer to raw columns,
 
     log p(x) = log p(z) + log |dz/dx|,   a mean m is   m @ axes + shift,   a covariance C is   axes' C axes,
 
-where the rows of ``axes = matrix' / scale`` are the kept axes in raw columns. Where PCA drops some, all of this lives
-on the plane that they span: a row is scored by its place there, per unit of the plane's own volume in raw columns
-(|dz/dx| where nothing is dropped); draws and means lie on it, and covariances have its rank. Hyperparameters that a
-family is given are those of transformed rows.
+where the rows of ``axes = matrix' / scale`` are the kept axes in raw columns. If PCA drops axes, all of this refers to
+the plane that the kept axes span: a row is scored by its projection, per unit of the plane's volume in raw columns
+(|dz/dx| if nothing is dropped); draws and means lie in the plane, and covariances have its rank. Hyperparameters given
+to a family refer to transformed rows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from dpdist.data.columns import Names, check_names
 from dpdist.inference.data_summary import DataSummary
 from dpdist.models.families.base import Moments, Rows, fill_zeros
 
-#: Name -> (dimension names, values), as families and likelihoods describe components.
+#: Name -> (dimension names, values), the form in which families and likelihoods describe components.
 Description = Mapping[str, tuple[tuple[str, ...], np.ndarray]]
 
 
@@ -54,11 +54,11 @@ class Transform:
 
     @property
     def is_identity(self) -> bool:
-        """Whether rows pass unchanged."""
+        """Whether rows are unchanged."""
         return self.shift is None and self.scale is None and self.matrix is None
 
     def apply(self, rows: Rows) -> Rows:
-        """Transformed rows, float64; rows pass as they are where there is nothing to do."""
+        """Transformed rows, float64; the identity returns the rows themselves."""
         if self.is_identity:
             return rows
         if sparse.issparse(rows):
@@ -71,7 +71,7 @@ class Transform:
         return values if self.matrix is None else values @ self.matrix
 
     def restore(self, values: np.ndarray) -> np.ndarray:
-        """Raw rows (n, D) that transformed ones (n, d) stand for."""
+        """Raw rows (n, D) that correspond to transformed rows (n, d)."""
         if self.matrix is not None:
             values = values @ self.matrix.T
         if self.scale is not None:
@@ -79,31 +79,31 @@ class Transform:
         return values if self.shift is None else values + self.shift
 
     def restore_variance(self, variance: np.ndarray) -> np.ndarray:
-        """Variances of raw columns (K, D) from those of uncorrelated transformed ones (K, d)."""
+        """Variances of raw columns (K, D) from those of uncorrelated transformed columns (K, d)."""
         if self.matrix is not None:
             variance = variance @ (self.matrix.T**2)
         return variance if self.scale is None else variance / self.scale**2
 
     def restore_covariance(self, covariance: np.ndarray) -> np.ndarray:
-        """Covariances of raw columns (K, D, D) from those of transformed ones (K, d, d)."""
+        """Covariances of raw columns (K, D, D) from those of transformed columns (K, d, d)."""
         if self.matrix is not None:
             covariance = self.matrix @ covariance @ self.matrix.T
         return covariance if self.scale is None else covariance / np.outer(self.scale, self.scale)
 
     @property
     def log_volume(self) -> float:
-        """log |dz/dx|, by which raw log densities exceed transformed ones; on the plane where columns are dropped."""
+        """log |dz/dx|, the difference of raw and transformed log densities; within the plane if columns are dropped."""
         if self.scale is None:
             return 0.0
         if self.matrix is None:
             return float(np.log(self.scale).sum())
-        # Long rows first, and pivots, keep the digits where columns differ widely in scale.
+        # Sorting long rows first and pivoting keep precision if columns differ widely in scale.
         axes = (self.matrix / self.scale[:, None])[np.argsort(self.scale)]
         triangle, _ = qr(axes, mode="r", pivoting=True)
         return float(-np.log(np.abs(np.diag(triangle))).sum())
 
     def moments(self, data_summary: DataSummary) -> Moments:
-        """Moments of the transformed rows, from the summary of the raw ones."""
+        """Moments of the transformed rows, from the summary of the raw rows."""
         if self.is_identity:
             return data_summary.moments()
         mean, covariance = data_summary.mean, data_summary.scatter / data_summary.count
@@ -115,7 +115,7 @@ class Transform:
         if self.matrix is not None:
             mean, covariance = mean @ self.matrix, self.matrix.T @ covariance @ self.matrix
         variance = np.diag(covariance) if covariance.ndim == 2 else covariance
-        # Of constant columns, and of axes beyond the rank of the rows, what there is is rounding.
+        # The variance of constant columns, and of axes beyond the rank of the rows, is only rounding.
         varies = data_summary.variance > 0.0
         if self.matrix is not None:
             varies = variance > len(self.matrix) * np.finfo(np.float64).eps * variance.max()
@@ -141,12 +141,12 @@ class TransformPlan:
         check_settings(self, " of TransformPlan")
 
     def fit(self, data_summary: DataSummary) -> Transform:
-        """The transform for data of which this is the summary.
+        """The transform for data with this summary.
 
         Raises
         ------
         InputError
-            If more principal components than columns are asked for.
+            If there are fewer columns than principal components asked for.
         """
         columns = data_summary.mean.shape[0]
         if self.pca is not None and self.pca > columns:
@@ -157,10 +157,11 @@ class TransformPlan:
         return Transform(shift, factors, matrix)
 
     def turned(self, data_summary: DataSummary) -> Transform:
-        """The same where it keeps all columns, and then onto all principal axes: only a turn, so nothing is lost.
+        """The fitted transform; if it keeps all columns, followed by a rotation onto all principal axes, which loses
+        nothing.
 
-        Products of columns in few digits keep those that count along these axes. Where directions hardly vary, sums
-        over other columns cancel.
+        In low precision, products of columns keep what matters along these axes. In directions of small variance, sums
+        over other columns would cancel.
         """
         transform = self.fit(data_summary)
         if transform.matrix is not None:
@@ -169,7 +170,7 @@ class TransformPlan:
 
 
 def _principal_axes(data_summary: DataSummary, factors: np.ndarray | None, keep: int) -> np.ndarray:
-    """The `keep` leading eigenvectors, (D, keep); each one's largest entry is positive."""
+    """The `keep` leading eigenvectors, (D, keep); the largest entry of each is positive."""
     covariance = data_summary.scatter / data_summary.count
     if factors is not None:
         covariance = covariance * np.outer(factors, factors)
@@ -181,13 +182,13 @@ def _principal_axes(data_summary: DataSummary, factors: np.ndarray | None, keep:
 
 @dataclass(frozen=True, eq=False)
 class Preparation:
-    """Transform and origin: all that stands between stored rows and the model.
+    """Transform and origin: everything between stored rows and the model.
 
     Parameters
     ----------
     transform : Transform
     origin : (d,) subtracted last, or None
-    columns : int, the width that raw rows must have
+    columns : int, number of columns of raw rows
     names : of the raw columns, if they have any
     """
 
@@ -198,11 +199,11 @@ class Preparation:
 
     @property
     def width(self) -> int:
-        """Columns of prepared rows."""
+        """Number of columns of prepared rows."""
         return self.columns if self.transform.matrix is None else int(self.transform.matrix.shape[1])
 
     def matches(self, other: Preparation) -> bool:
-        """Whether both subtract the mean of the same data, and rows come out of them alike, to rounding."""
+        """Whether both are centred and map rows to the same values, up to rounding."""
         own, its = (
             (each.transform.shift, each.transform.scale, each.transform.matrix, each.origin) for each in (self, other)
         )
@@ -210,15 +211,16 @@ class Preparation:
         return centred and all(_alike(*pair) for pair in zip(own, its, strict=True))
 
     def check_source(self, source: Source, asker: str = "the model", accepts_sparse: bool = True) -> None:
-        """Raise :class:`InputError` unless raw rows have the columns the model was fitted with, by name and number, and
-        are dense where it does not accept others."""
+        """Raise :class:`InputError` unless raw rows have the columns of the fit, by name and number, and are dense if
+        required.
+        """
         check_names(self.names, source.names, asker)
         self.check_columns(source.shape[1], asker)
         if source.sparse and not accepts_sparse:
             raise InputError(f"{source.label} is sparse, which this likelihood does not accept; pass x.toarray().")
 
     def check_columns(self, columns: int, asker: str = "the model") -> None:
-        """Raise :class:`InputError` unless raw rows have the width the model was fitted with."""
+        """Raise :class:`InputError` unless raw rows have as many columns as in the fit."""
         if columns != self.columns:
             raise InputError(
                 f"rows should have {self.columns} columns, as at the fit; got {columns}: "
@@ -226,7 +228,7 @@ class Preparation:
             )
 
     def apply(self, rows: Rows) -> Rows:
-        """Rows as the model takes them, float64 (or CSR as it came)."""
+        """Rows as the model takes them, float64 (CSR if they were sparse)."""
         self.check_columns(rows.shape[1])
         prepared = self.transform.apply(rows)
         if sparse.issparse(prepared):
@@ -236,13 +238,14 @@ class Preparation:
         return np.subtract(prepared, self.origin, dtype=np.float64)
 
     def restore(self, prepared: np.ndarray) -> np.ndarray:
-        """Raw rows (n, D) that prepared ones (n, d) stand for."""
+        """Raw rows (n, D) that correspond to prepared rows (n, d)."""
         return self.transform.restore(prepared if self.origin is None else prepared + self.origin)
 
     def restored(self, described: Description) -> Description:
-        """What describes components, in raw columns.
+        """A description of components in raw columns.
 
-        Variables of other names than those below stay as they are, along kept columns where PCA dropped some.
+        Variables with other names than those below are unchanged; their dimensions refer to kept axes if PCA dropped
+        some.
         """
         transform, kept = self.transform, "kept_" if self.width < self.columns else ""
         ways: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -260,7 +263,7 @@ class Preparation:
 
 
 def _alike(one: np.ndarray | None, other: np.ndarray | None) -> bool:
-    """Whether two arrays are the same, to rounding of their largest entries."""
+    """Whether two arrays are equal up to rounding of their largest entries."""
     if one is None or other is None:
         return one is other
     return one.shape == other.shape and bool(np.abs(one - other).max(initial=0) <= 1e-9 * np.abs(one).max(initial=0))
