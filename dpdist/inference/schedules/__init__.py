@@ -1,11 +1,11 @@
-"""How summaries become the total."""
+"""How batch summaries are combined into the total."""
 
 from dpdist.inference.schedules.base import Schedule
 from dpdist.inference.schedules.batch import Batch
 from dpdist.inference.schedules.memoized import Memoized
 from dpdist.inference.schedules.stochastic import Stochastic
 
-#: Schedules by name, as configurations and checkpoints know them.
+#: Schedules by name, as in configurations and checkpoints.
 SCHEDULES: dict[str, type[Schedule]] = {schedule.name: schedule for schedule in (Memoized, Stochastic, Batch)}
 
 __all__ = ["SCHEDULES", "Batch", "Memoized", "Schedule", "Stochastic"]

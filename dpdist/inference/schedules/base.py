@@ -1,6 +1,6 @@
-"""How the summaries of batches become the total that the next posterior is made from.
+"""How batch summaries are combined into the total from which the next posterior is computed.
 
-Batch, memoized and stochastic inference differ in nothing else.
+This is the only difference between batch, memoized and stochastic inference.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from dpdist.inference.mixture.batch_summary import BatchSummary
 from dpdist.inference.schedules.tree import Sums
 from dpdist.inference.state import State
 
-#: Most batches where nobody says how many: more would hold little each, and all have to be kept.
+#: Largest default number of batches: more would hold few rows each, and all of their summaries are kept.
 MOST_BATCHES = 40
 
 
 class Ledger(ABC):
-    """The running account of one lap; mutable, owned by the loop.
+    """The totals during one lap; mutable, owned by the loop.
 
     Parameters
     ----------
@@ -32,25 +32,25 @@ class Ledger(ABC):
 
     @abstractmethod
     def fold(self, batch: int, batch_summary: Any) -> None:
-        """Take in the summary of a batch just visited, wherever its numbers are."""
+        """Add the summary of a batch just visited, wherever its numbers are stored."""
 
     @abstractmethod
     def total(self) -> Any:
-        """What the next posterior is made from, wherever its numbers are."""
+        """The total from which the next posterior is computed, wherever its numbers are stored."""
 
     def running(self) -> BatchSummary | None:
-        """A total that is no sum of batch summaries, for the state; None where there is none."""
+        """A total that is not the sum of batch summaries, for the state; None if there is none."""
         return None
 
 
 class Schedule(ABC):
-    """A rule for turning batches into totals; subclasses are frozen dataclasses.
+    """A rule that combines batch summaries into totals; subclasses are frozen dataclasses.
 
     Attributes
     ----------
-    batches : int, groups of partitions visited under one posterior each, fewer if there are fewer partitions; or None
-        for as many as :meth:`in_batches` is told
-    lookahead : int, batches that start before the one before them is folded in
+    batches : int, number of groups of partitions, each visited under one posterior; fewer if there are fewer
+        partitions; None to use the number given to :meth:`in_batches`
+    lookahead : int, number of batches that start before the preceding batch is added
     """
 
     name: str
@@ -60,20 +60,20 @@ class Schedule(ABC):
     moves: bool = True
 
     def in_batches(self, number: int) -> Self:
-        """The same schedule, with a `number` of batches if none was asked for."""
+        """The same schedule, with `number` batches if none was asked for."""
         return replace(self, batches=number) if self.batches is None else self  # type: ignore[type-var]
 
     @abstractmethod
     def open(self, state: State, batch_rows: Sequence[float], sums: Sums) -> Ledger:
-        """The account of the lap that a state stands in.
+        """The ledger of the lap of a state.
 
         Parameters
         ----------
-        state : its lap is under way, or about to start
-        batch_rows : of each batch, by weight
-        sums : of its batch summaries
+        state : its lap is in progress or about to start
+        batch_rows : weight of the rows of each batch
+        sums : of the batch summaries
         """
 
     def order(self, lap: int, seed: int, batches: int) -> tuple[int, ...]:
-        """In which order a lap visits the batches."""
+        """Order in which a lap visits the batches."""
         return tuple(int(batch) for batch in generator(seed, "wave order", lap).permutation(batches))

@@ -1,4 +1,4 @@
-"""Batch inference: every update takes in all the data."""
+"""Batch inference: every update uses all the data."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from dpdist.inference.state import State
 class Batch(Schedule):
     """Batch inference.
 
-    It is ``Memoized(batches=1)``. For topic models with a point estimate of their global weights (``weights="point"``)
-    it is the bHDP of Bryant & Sudderth (NeurIPS 2012).
+    Equal to ``Memoized(batches=1)``. For topic models with a point estimate of their global weights
+    (``weights="point"``) it is the bHDP of Bryant & Sudderth (NeurIPS 2012).
     """
 
     name = "batch"

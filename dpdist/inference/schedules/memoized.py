@@ -1,7 +1,7 @@
-"""Memoized variational inference: the total is the sum of every batch's last visit.
+"""Memoized variational inference: the total is the sum of the last visits of all batches.
 
-In the first lap the batches not yet seen are stood in for by the start's statistics, pro rata. One batch is batch
-variational Bayes. Source: Hughes & Sudderth (2013), section 3.
+In the first lap, the statistics of the start take the place of batches not yet seen, in proportion to their rows. With
+one batch it is batch variational Bayes. Source: Hughes & Sudderth (2013), section 3.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dpdist.inference.schedules.base import Ledger, Schedule
 from dpdist.inference.schedules.tree import Sums
 from dpdist.inference.state import State
 
-#: Batches that may start before the one before them is in.
+#: Allowed numbers of batches that start before the preceding batch is added.
 LOOKAHEAD = whole(0, 8)
 
 AHEAD = "Batches that start before the one before them is in, so that as many more workers have something to do."
@@ -63,7 +63,7 @@ class _Memo(Ledger):
         self._unseen.remove(batch)
 
     def total(self) -> Any:
-        # Of the batches left, not as a running sum of those seen: a lap that is gone on with has to give the same bits.
+        # Sum over the remaining batches, not a running sum over those seen, so that a resumed lap gives the same bits.
         unseen = math.fsum(self._rows[batch] for batch in self._unseen) / math.fsum(self._rows)
         stands_in = unseen > 0 and (self._keep or unseen == 1)
         return self.sums.total(self._start if stands_in else None, unseen)

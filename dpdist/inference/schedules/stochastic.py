@@ -1,4 +1,4 @@
-"""Stochastic online variational inference: each batch's summary is amplified and averaged into the total.
+"""Stochastic online variational inference: each batch's summary is scaled up and averaged into the total.
 
     total <- (1 - rho_t) total + rho_t (N / n_batch) summary,  rho_t = (tau + t)^-kappa
 
@@ -54,7 +54,7 @@ class _Average(Ledger):
 
     def fold(self, batch: int, batch_summary: Any) -> None:
         rate = self._schedule.rate(self._step)
-        if self._rows[batch] > 0:  # one whose rows all weigh nothing says nothing
+        if self._rows[batch] > 0:  # skip batches of zero weight
             amplified = self.sums.numbers(batch_summary).scaled(rate * sum(self._rows) / self._rows[batch])
             self._running = self._running.scaled(1 - rate) + amplified
         self.sums.replace(batch, batch_summary)

@@ -1,5 +1,6 @@
-"""A fixed binary tree of sums: replacing one leaf renews log2(leaves) nodes, and the root's bits depend on the
-leaves alone, not on the order in which they came."""
+"""A fixed binary tree of sums. Replacing a leaf recomputes log2(leaves) nodes, and the bits of the root depend only on
+the leaves, not on the order in which they were replaced.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +12,17 @@ from dpdist.inference.mixture.batch_summary import BatchSummary
 
 
 def total_of(root: BatchSummary, start: BatchSummary | None, share: float) -> BatchSummary:
-    """The root, and a share of a start if there is one."""
+    """The root plus `share` times the start, if there is one."""
     return root if start is None else root + start.scaled(share)
 
 
 class Sums(ABC):
-    """Batch summaries, one a batch, and their sum in a tree whose shape is fixed."""
+    """Batch summaries, one per batch, and their sum in a tree of fixed shape."""
 
     @property
     @abstractmethod
     def batch_summaries(self) -> tuple[Any, ...]:
-        """The leaves, in order, wherever their numbers are."""
+        """The leaves in order, wherever their numbers are stored."""
 
     @property
     @abstractmethod
@@ -30,19 +31,21 @@ class Sums(ABC):
 
     @abstractmethod
     def total(self, start: Any, share: float) -> Any:
-        """What a posterior is made from, wherever that is done: the root and a `share` of a `start` if there is one."""
+        """The total from which a posterior is computed, wherever that happens: the root plus `share` times a `start`,
+        if any.
+        """
 
     @abstractmethod
     def replace(self, index: int, batch_summary: Any) -> None:
-        """Put `batch_summary` at `index` and renew the sums above it."""
+        """Put `batch_summary` at `index` and recompute the sums above it."""
 
     @abstractmethod
     def numbers(self, batch_summary: Any) -> BatchSummary:
-        """What is summed of a leaf."""
+        """The batch summary of a leaf in memory."""
 
 
 class SumTree(Sums):
-    """Sums of `batch_summaries` that are in memory."""
+    """Sums of `batch_summaries` in memory."""
 
     def __init__(self, batch_summaries: Sequence[BatchSummary]) -> None:
         self._levels: list[list[BatchSummary]] = [list(batch_summaries)]
