@@ -1,1 +1,1 @@
-"""A tree of clusters: from those that were found down to one, by merges; cuts of it."""
+"""Trees of clusters, made by merging the fitted clusters down to one, and cuts of these trees."""

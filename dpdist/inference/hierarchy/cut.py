@@ -1,7 +1,7 @@
-"""Cuts: fewer clusters of a fitted model, each made of some components, without another fit.
+"""Cuts: fewer clusters, each made of several components of a fitted model, without refitting.
 
-The responsibility of a cluster is the sum of its components', so a row's most probable cluster may be one without its
-most probable component. Densities are those of the model.
+The responsibility of a cluster is the sum of its components' responsibilities, so a row's most probable cluster need
+not contain its most probable component. Densities are those of the model.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from dpdist.models.sufficient_statistics import Summary
 
 @dataclass(frozen=True, eq=False)
 class Cut(Predictor):
-    """A model whose components are taken together in groups.
+    """A model whose components are grouped into clusters.
 
     Parameters
     ----------
     whole : the model
-    groups : (K,) the place of each component's cluster
-    elbo : exact ELBO of these clusters in the rows that the tree was grown on, nats; NaN where no tree tells it
+    groups : (K,) cluster index of each component
+    elbo : exact ELBO of these clusters on the rows on which the tree was grown, in nats; NaN if no tree gives it
     """
 
     whole: Predictor
@@ -41,12 +41,12 @@ class Cut(Predictor):
 
     @property
     def preparation(self) -> Preparation:  # type: ignore[override]
-        """The model's."""
+        """Of the model."""
         return self.whole.preparation
 
     @property
     def ids(self) -> np.ndarray:  # type: ignore[override]
-        """(G,) of each cluster, that of its heaviest component."""
+        """(G,) id of each cluster: that of its component with the largest weight."""
         weights = self.whole.weights()[0]
         heaviest = np.array([held[weights[held].argmax()] for held in self._held()])
         return np.asarray(self.whole.ids[heaviest])
@@ -69,7 +69,7 @@ class Cut(Predictor):
 
     @property
     def _members(self) -> np.ndarray:
-        """(K, G) 1 where a component is of a cluster."""
+        """(K, G) 1 if a component belongs to a cluster, else 0."""
         return np.asarray(np.eye(self._size)[self.groups])
 
     def scorer(self) -> Callable[[Rows], np.ndarray]:
@@ -117,7 +117,7 @@ class Cut(Predictor):
         return weights @ self._members, rest
 
     def sample(self, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        weights, drawn = self.whole.weights()[0], components - self._size + len(self.groups)  # what is no cluster
+        weights, drawn = self.whole.weights()[0], components - self._size + len(self.groups)  # unseen and background
         for group, held in enumerate(self._held()):
             mine = np.flatnonzero(components == group)
             drawn[mine] = rng.choice(held, size=len(mine), p=weights[held] / weights[held].sum())
@@ -144,16 +144,16 @@ def cut(
     Parameters
     ----------
     predictor : the model
-    tree : of its components; None where no number of clusters and no loss is given
-    n_clusters : how many, or
-    elbo_loss : nats of ELBO below the tree's best level that may be given up, for the fewest that cost no more
-    min_cluster_size : expected rows, in the data of the fit, below which a cluster then joins its likeliest neighbour:
-        the one with which the evidence is highest; the smallest joins first
+    tree : of its components; None if neither a number of clusters nor a loss is given
+    n_clusters : number of clusters, or
+    elbo_loss : nats by which the ELBO may be below that of the tree's best level; the fewest clusters within this loss
+    min_cluster_size : expected number of rows in the fitted data; afterwards, each smaller cluster is merged with the
+        cluster that gives the highest evidence, the smallest cluster first
 
     Raises
     ------
     InputError
-        If the cut is not what it should be, or there is no tree of this model.
+        If a setting is invalid, or there is no tree of this model.
     """
     groups, elbo = np.arange(len(predictor.ids)), math.nan
     if n_clusters is not None or elbo_loss is not None:
@@ -172,7 +172,7 @@ def cut(
 
 
 def _without_small(found: Cut, least: float) -> np.ndarray:
-    """Groups (K,) of which none, but a last one, has less than `least` expected rows."""
+    """Groups (K,), each with at least `least` expected rows, unless only one group is left."""
     groups, (model, total) = found.groups.copy(), found.mixture()
     while len(total.counts) > 1 and total.counts.min() < least:
         small = int(total.counts.argmin())

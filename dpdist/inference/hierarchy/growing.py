@@ -1,14 +1,14 @@
-"""A tree grown from a fitted model: the order of its merges from drawn rows, then every level in one pass.
+"""Growing a tree from a fitted model: the order of merges from sampled rows, then every level in one pass.
 
-The best merge of a level is the one that the ELBO falls least by. What it does to A and A_alloc follows from the
-components' statistics; what it does to the entropy,
+The best merge of a level is the one that lowers the ELBO least. Its change of A and A_alloc follows from the
+components' statistics. Its change of the entropy,
 
     dH_ab = -sum_n c_n [r_na log(1 + r_nb / r_na) + r_nb log(1 + r_na / r_nb)],
 
-needs the responsibilities, of merged components too. These are kept of at most :data:`DRAWN` rows, drawn alike; of
-larger data dH is estimated from them. So the merges are best first exactly where there are no more rows than that, and
-by such an estimate where there are more. What is told of a level is measured of all rows in any case: a second pass
-sums up the columns of every node.
+needs responsibilities, of merged components too. These are kept for at most about :data:`DRAWN` rows, drawn uniformly;
+on larger data dH is estimated from them. So on data of at most this size the merges are exactly best first, and on
+larger data according to this estimate. The ELBO of every level is always computed from all rows: a second pass sums the
+columns of every node.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from dpdist.inference.prediction import Predictor
 from dpdist.models.mixture import Model
 from dpdist.models.sufficient_statistics import Summary
 
-#: Rows whose responsibilities decide the order of merges.
+#: Rows whose responsibilities determine the order of merges.
 DRAWN = 50_000
 
 
 def grow_tree(predictor: Predictor, source: Source, backend: Backend, seed: int) -> Tree:
-    """The tree of a fitted model's components, by at most two passes over the rows.
+    """The tree of a fitted model's components, in at most two passes over the rows.
 
     Parameters
     ----------
     predictor : the model
-    source : the rows, as a rule those it was fitted to
+    source : the rows, usually those of the fit
     backend : where to run
     seed : key of the draws
 
     Raises
     ------
     InputError
-        If the rows have other columns than the model's, or its likelihood has no conjugate prior.
+        If the rows do not have the model's columns, or its likelihood has no conjugate prior.
     """
     predictor.check_source(source)
     model, total = predictor.mixture()
@@ -60,13 +60,13 @@ def grow_tree(predictor: Predictor, source: Source, backend: Backend, seed: int)
 
 
 def order_of_merges(model: Model, stats: np.ndarray, drawn: Shares, chance: float) -> tuple[np.ndarray, np.ndarray]:
-    """The merges (K - 1, 2) that lead to one component, best first, and the best partner (K,) of each component.
+    """The merges (K - 1, 2) down to one cluster, best first, and the best partner (K,) of each component.
 
     Parameters
     ----------
-    model : family and allocation; what the allocation learns is held at its mean
+    model : family and allocation; what the allocation learns is fixed at its mean
     stats : (K, F) of the components
-    drawn, chance : rows, each drawn with this chance
+    drawn, chance : sampled rows, and the probability with which each was drawn
     """
     plain = replace(model, allocation=model.allocation.plug_in(stats[:, -1]))
     level = _Level.of(plain, stats, drawn, chance)
@@ -83,17 +83,17 @@ def order_of_merges(model: Model, stats: np.ndarray, drawn: Shares, chance: floa
 
 @dataclass(frozen=True, eq=False)
 class _Level:
-    """The clusters of a level, and how rows are shared among them.
+    """The clusters of a level and the responsibilities of rows.
 
     Parameters
     ----------
     model : family and allocation
     nodes : (k,) of the tree
     stats : (k, F)
-    evidence : (k,) A of each
-    fixed : (k, k) what A and H gain by each merge, symmetric, minus infinity on the diagonal
-    resp : (m, k) CSR, responsibilities for the drawn rows
-    weights : (m,) of these, divided by the chance of a draw
+    evidence : (k,) A of each cluster
+    fixed : (k, k) change of A and H by each merge, symmetric, minus infinity on the diagonal
+    resp : (m, k) CSR, responsibilities for the sampled rows
+    weights : (m,) weights of these rows, divided by the probability of a draw
     """
 
     model: Model
@@ -106,7 +106,7 @@ class _Level:
 
     @staticmethod
     def of(model: Model, stats: np.ndarray, drawn: Shares, chance: float) -> _Level:
-        """The components themselves."""
+        """The level of the components themselves."""
         evidence, columns = model.family.log_evidence(stats), sparse.csc_array(drawn.resp)
         fixed = pair_losses(model, stats)
         weights = drawn.weights / chance
@@ -114,11 +114,11 @@ class _Level:
         return _Level(model, np.arange(len(stats)), stats, evidence, fixed, drawn.resp, weights)
 
     def gains(self) -> np.ndarray:
-        """(k, k) what the ELBO gains by each merge."""
+        """(k, k) change of the ELBO by each merge."""
         return np.asarray(self.fixed + self.model.allocation.merge_gains(self.stats[:, -1]))
 
     def merged(self, first: int, second: int, node: int) -> _Level:
-        """With two clusters as one, in the place of the first of them, which comes before the second."""
+        """The level after merging two clusters; `first` < `second`, and the result takes the place of `first`."""
         kept = np.delete(np.arange(len(self.nodes)), second)
         stats, nodes, evidence = self.stats[kept], self.nodes[kept], self.evidence[kept]
         stats[first] += self.stats[second]
@@ -134,9 +134,9 @@ class _Level:
 
 
 def _entropy_gains(resp: sparse.csr_array, columns: sparse.csc_array, k: int, weights: np.ndarray) -> np.ndarray:
-    """(K,) change of the entropy where the responsibilities of cluster k join those of each other; `columns` are resp.
+    """(K,) change of the entropy if cluster k is merged with each other one; `columns` is `resp` as CSC.
 
-    What stands at k itself means nothing.
+    The entry of k itself has no meaning.
     """
     mine = slice(columns.indptr[k], columns.indptr[k + 1])
     rows = columns.indices[mine]
@@ -147,7 +147,7 @@ def _entropy_gains(resp: sparse.csr_array, columns: sparse.csc_array, k: int, we
 
 
 def _nodes_and_pairs(merges: np.ndarray, nearest: np.ndarray) -> sparse.csr_array:
-    """(K, 2 K - 1) the components of what each merge makes, then those of each component and its nearest."""
+    """(K, 2 K - 1) indicators of the components of each merged node, then of each component with its nearest one."""
     size = len(nearest)
     members = [np.array([k]) for k in range(size)]
     for first, second in merges:
@@ -159,7 +159,7 @@ def _nodes_and_pairs(merges: np.ndarray, nearest: np.ndarray) -> sparse.csr_arra
 
 
 def _tree(model: Model, ids: np.ndarray, merges: np.ndarray, nearest: np.ndarray, found: Measured) -> Tree:
-    """The tree with the exact ELBO of every level, from what all rows were measured for."""
+    """The tree with the exact ELBO of every level, from measurements on all rows."""
     summary, size = found.summary, len(ids)
     stats, entropy = list(summary.stats), np.concatenate([summary.entropy, found.entropy[: size - 1]])
     for first, second in merges:
@@ -177,7 +177,7 @@ def _tree(model: Model, ids: np.ndarray, merges: np.ndarray, nearest: np.ndarray
 
 
 def _bound(model: Model, parts: np.ndarray, counts: np.ndarray) -> float:
-    """A + A_alloc + H of clusters with A + H in `parts` (k,) and `counts` (k,)."""
+    """A + A_alloc + H of clusters, given A + H in `parts` (k,) and their `counts` (k,)."""
     allocation = model.allocation
     return float(parts.sum() + allocation.log_evidence(allocation.in_order(counts)))
 
@@ -185,12 +185,12 @@ def _bound(model: Model, parts: np.ndarray, counts: np.ndarray) -> float:
 def _evidence(
     model: Model, summary: Summary, parts: np.ndarray, nearest: np.ndarray, entropy: np.ndarray
 ) -> np.ndarray:
-    """(K,) what the ELBO loses where each component alone is merged with its nearest.
+    """(K,) decrease of the ELBO if only this component is merged with its nearest one.
 
     Parameters
     ----------
     parts : (K,) A + H of the components
-    entropy : (K,) of each with its nearest
+    entropy : (K,) of each component joined with its nearest one
     """
     if len(parts) < 2:
         return np.full(len(parts), np.inf)

@@ -1,7 +1,7 @@
-"""What workers say of how components share rows: some rows' responsibilities, and entropies of sums of columns.
+"""Tasks that measure how components share rows: responsibilities of sampled rows, and entropies of sums of columns.
 
-Responsibilities are those of the local step: below a floor they are zero. A row of one component tells nothing of
-merges, so only rows that several share are looked at again.
+Responsibilities are those of the local step: those below a floor are zero. A row held by one component does not affect
+merges, so only rows shared by several are processed further.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from dpdist.models.families.base import Family, Rows
 from dpdist.models.mixture import Precision, share_out, weighted_product, without_background
 from dpdist.models.sufficient_statistics import Summary
 
-#: Responsibilities below it are zero.
+#: Smaller responsibilities are zero.
 FLOOR = Precision().floor
 
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """Responsibilities of rows that several components share; adds over rows.
+    """Responsibilities of rows shared by several components; adds over rows.
 
     Parameters
     ----------
@@ -45,13 +45,13 @@ class Shares:
 
     @property
     def rows(self) -> np.ndarray:
-        """(nonzeros,) the row of each responsibility that is stored."""
+        """(nonzeros,) row index of each stored responsibility."""
         return np.repeat(np.arange(len(self.weights)), np.diff(self.resp.indptr))
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What a pass measures of components and of sums of them; adds over rows.
+    """Measurements of components and of sums of components; adds over rows.
 
     Parameters
     ----------
@@ -69,11 +69,11 @@ class Measured:
 
 
 def draw_shares(partition: Partition, shared: tuple[Predictor, float, int]) -> Shares:
-    """The responsibilities of some rows, each drawn with the same chance; a task.
+    """Responsibilities of rows drawn with equal probability; a task.
 
     Parameters
     ----------
-    shared : the model, the chance, the key of the draws
+    shared : the model, the probability, the key of the draws
     """
     predictor, chance, seed = shared
     rows, weights, places = weighing_rows(partition, finite_rows)
@@ -87,11 +87,11 @@ def draw_shares(partition: Partition, shared: tuple[Predictor, float, int]) -> S
 
 
 def measure(partition: Partition, shared: tuple[Predictor, Family, sparse.csr_array]) -> Measured:
-    """Components and sums of them over a partition; a task.
+    """Measurements of components and sums of components over a partition; a task.
 
     Parameters
     ----------
-    shared : the model, its family, the (K, C) components of each sum
+    shared : the model, its family, (K, C) indicators of the components of each sum
     """
     predictor, family, sums = shared
     rows, weights, places = weighing_rows(partition, finite_rows)
@@ -115,20 +115,22 @@ def measure(partition: Partition, shared: tuple[Predictor, Family, sparse.csr_ar
 
 
 def entropies(shares: Shares, sums: sparse.csr_array) -> np.ndarray:
-    """-sum_n c_n r_n log r_n of sums of components: (C,)."""
+    """-sum_n c_n r_n log r_n of each sum of components: (C,)."""
     summed = Shares(sparse.csr_array(shares.resp @ sums), shares.weights)
     terms = -summed.resp.data * np.log(summed.resp.data)
     return np.bincount(summed.resp.indices, shares.weights[summed.rows] * terms, sums.shape[1])
 
 
 def shared_only(resp: np.ndarray, weights: np.ndarray) -> Shares:
-    """The rows of responsibilities (n, K) that no component has alone."""
+    """The rows of responsibilities (n, K) that are shared by several components."""
     several = np.flatnonzero(resp.max(axis=1) < 1.0)
     return Shares(sparse.csr_array(resp[several]), weights[several])
 
 
 class _Step(NamedTuple):
-    """A block of prepared rows, their weights, responsibilities (n, K), entropies (K,), the background's part."""
+    """A block of prepared rows, their weights, responsibilities (n, K), entropies (K,), and the background's
+    contribution.
+    """
 
     rows: Rows
     weights: np.ndarray
@@ -138,7 +140,7 @@ class _Step(NamedTuple):
 
 
 def _local_steps(predictor: Predictor, rows: Rows, weights: np.ndarray, places: np.ndarray) -> Iterator[_Step]:
-    """Local steps of a model, block by block, over rows that have some `places` (n,) in the data."""
+    """Local steps of a model, block by block; `places` (n,) are the positions of the rows in the data."""
     score, outside = predictor.scorer(), predictor.background()
     for part in blocks(len(weights), predictor.columns):
         prepared, held = predictor.prepared(rows[part], places[part]), weights[part]

@@ -1,14 +1,14 @@
-"""A tree of clusters, from the K that were found down to one by merges, with the exact ELBO of every level.
+"""A tree of clusters, made by merging the K fitted ones down to one, with the exact ELBO of every level.
 
-Nodes are numbered as in SciPy: the components 0 to K - 1, and K + i what the i-th merge makes. The responsibility of a
-node is the sum of its components'. So a level is a model of its own, whose ELBO
+Nodes are numbered as in SciPy: the components are 0 to K - 1, and merge i makes node K + i. The responsibility of a
+node is the sum of its components' responsibilities. So every level is a model of its own, whose ELBO
 
     A(S) + A_alloc(N) + sum_c H_c + base,     S_c = sum_{k in c} S_k,     H_c = -sum_n c_n r_nc log r_nc
 
-is exact, with counts in the allocation's order. A level gives up what its ELBO lies below that of the best level. That
-need not grow from level to level, for a merge may gain. So the height of a merge is the least that is given up for so
-few clusters or fewer: zero down to the best level, and never falling. Cutting at a height gives the fewest clusters
-that cost no more.
+is exact, with counts in the allocation's order. The loss of a level is its ELBO's distance below that of the best
+level. It need not increase from level to level, because a merge may gain. So the height of a merge is defined as the
+smallest loss with this many clusters or fewer: it is zero down to the best level, and never decreases. Cutting at a
+height gives the fewest clusters whose loss is at most this height.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _COMPONENT = ("component",)
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """Merges of the components of a model, and how far apart these are.
+    """Merges of the components of a model, and measures of their separation.
 
     Parameters
     ----------
     ids : (K,) stable ids of the components
-    merges : (K - 1, 2) intp, the nodes that become one, best first
+    merges : (K - 1, 2) intp, the nodes that are merged, best first
     elbo : (K,) exact, of K clusters, K - 1, ..., 1; nats
     counts : (2 K - 1,) expected rows of every node
     overlap : (K, K) sums over rows of the products of two responsibilities
-    nearest : (K,) intp, the component with which each would best be merged; itself where there is one only
-    evidence : (K,) nats by which that merge alone would lower the ELBO; infinite where there is one component only
+    nearest : (K,) intp, the best partner for a merge with each component; itself if it is the only one
+    evidence : (K,) nats by which this merge alone would lower the ELBO; infinite for a single component
     """
 
     ids: Annotated[np.ndarray, Stored(_COMPONENT, "stable identity of a component", name="id")]
@@ -56,13 +56,17 @@ class Tree:
 
     @property
     def heights(self) -> np.ndarray:
-        """(K - 1,) of the merges: ELBO given up, in nats, for so few clusters or fewer; never falling."""
+        """(K - 1,) height of each merge: the smallest ELBO loss in nats with this many clusters or fewer; never
+        decreasing.
+        """
         lost = self.elbo.max() - self.elbo[1:]
         return np.minimum.accumulate(lost[::-1])[::-1]
 
     @property
     def linkage(self) -> np.ndarray:
-        """(K - 1, 4) as :mod:`scipy.cluster.hierarchy` has it: two nodes, the height, the components below."""
+        """(K - 1, 4) in the format of :mod:`scipy.cluster.hierarchy`: two nodes, the height, the number of components
+        below.
+        """
         leaves = np.ones(2 * len(self) - 1)
         for place, (first, second) in enumerate(self.merges):
             leaves[len(self) + place] = leaves[first] + leaves[second]
@@ -70,13 +74,15 @@ class Tree:
 
     @property
     def separation(self) -> np.ndarray:
-        """(K,) 1 less the largest share of a component's rows that one other would take in a second draw."""
+        """(K,) 1 minus the largest share of a component's rows that another component would get in a second draw of
+        labels.
+        """
         shares = self.overlap / np.maximum(self.overlap.sum(axis=1, keepdims=True), 1e-300)
         np.fill_diagonal(shares, 0.0)
         return 1.0 - shares.max(axis=1)
 
     def groups(self, clusters: int) -> np.ndarray:
-        """(K,) the place of each component among so many clusters, which stand in the order of their first one."""
+        """(K,) cluster index of each component at a level of `clusters` clusters, numbered by their first component."""
         nodes = np.arange(len(self))
         for place, pair in enumerate(self.merges[: len(self) - clusters]):
             nodes[np.isin(nodes, pair)] = len(self) + place
@@ -87,13 +93,13 @@ class Tree:
 
         Parameters
         ----------
-        n_clusters : that number itself
-        elbo_loss : nats below the best level that the cut may be; the fewest clusters that cost no more
+        n_clusters : this number itself
+        elbo_loss : nats by which the cut may be below the best level; the fewest clusters within this loss
 
         Raises
         ------
         InputError
-            If both are given, or one is not what it should be.
+            If both are given, or one is invalid.
         """
         if n_clusters is not None and elbo_loss is not None:
             raise InputError("a cut takes n_clusters or elbo_loss; got both. Leave one out.")
@@ -104,6 +110,6 @@ class Tree:
 
 
 def in_order_of_first(groups: np.ndarray) -> np.ndarray:
-    """Groups (K,) by any names numbered in the order of their first members."""
+    """Group labels (K,) renumbered in the order of their first members."""
     _, first, names = np.unique(groups, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[names]
