@@ -1,1 +1,1 @@
-"""What is fitted: families, allocations, likelihoods, and the mixture of them with its exact ELBO."""
+"""Models: families, allocations, likelihoods, and mixtures of these with their exact ELBO."""

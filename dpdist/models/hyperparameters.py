@@ -1,9 +1,9 @@
-"""Hyperparameters of priors: what people may give, and what the mathematics reads.
+"""Hyperparameters of priors: as users give them, and as the mathematical methods read them.
 
     mean: Each = Each()
 
-declares a field of a frozen dataclass that may be left to the data. People give a number, numbers or None, and are told
-in a sentence where they give anything else; once it is filled the field reads as an array of a number a column.
+declares a field of a frozen dataclass that may be derived from the data. Users give a number, an array or None;
+anything else is refused with an explanation. Once filled, the field is an array with one number per column.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DATA = "what suits the data"
 
 
 class Hyperparameter(Generic[Given, Filled]):
-    """A field that takes a `Given` or None, and reads as a `Filled` where it is not None any more."""
+    """A field that accepts a `Given` or None, and reads as a `Filled` once it is not None."""
 
     wanted: Wanted[object]
 
@@ -49,18 +49,18 @@ class Hyperparameter(Generic[Given, Filled]):
         vars(part)[self.name] = self.wanted.take(self.name, value)
 
     def complete(self, value: object, dimension: int) -> object:
-        """A value for rows of so many columns; :class:`InputError` where it is for others."""
+        """The value for rows of `dimension` columns; raises :class:`InputError` if its shape does not fit."""
         return value
 
 
 class Lone(Hyperparameter[float, float]):
-    """One number above zero."""
+    """One positive number."""
 
     wanted = POSITIVE.or_none(_DATA)
 
 
 class Each(Hyperparameter[npt.ArrayLike, np.ndarray]):
-    """A number, or one a column; filled, (D,) float64."""
+    """A number, or one per column; filled, (D,) float64."""
 
     wanted = numbers().or_none(_DATA)
 
@@ -75,13 +75,13 @@ class Each(Hyperparameter[npt.ArrayLike, np.ndarray]):
 
 
 class EachPositive(Each):
-    """The same, of numbers above zero."""
+    """A positive number, or one per column; filled, (D,) float64."""
 
     wanted = numbers(positive=True).or_none(_DATA)
 
 
 def filled(part: Part, dimension: int, **defaults: float | np.ndarray) -> Part:
-    """A copy for rows of `dimension` columns, in which what is None takes its default, if there is one here."""
+    """A copy for rows of `dimension` columns, in which fields that are None take their default, if one is given."""
     values: dict[str, object] = {}
     for field in fields(part):  # type: ignore[arg-type]
         given = getattr(part, field.name)
@@ -93,5 +93,5 @@ def filled(part: Part, dimension: int, **defaults: float | np.ndarray) -> Part:
 
 
 def with_free(part: Part, free: Collection[str], **values: float | np.ndarray) -> Part:
-    """A copy in which those of the fields that are `free` take new values."""
+    """A copy in which the fields named in `free` take the new values."""
     return replace(part, **{name: value for name, value in values.items() if name in free})  # type: ignore[type-var]

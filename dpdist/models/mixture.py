@@ -1,12 +1,12 @@
-"""A mixture model: a family of likelihoods and an allocation, and the two things to do with them.
+"""A mixture model: a family and an allocation, with the global step, the local step and the bound.
 
 The bound is a function of summaries alone,
 
     ELBO = A(S) + A_alloc(N) + sum_k H_k + sum_n c_n log h(x_n)
 
-where A is the family's log evidence summed over components; it is exact when q comes from these very
-statistics. Where q comes from other statistics S', A(S) is replaced by its tangent at S',
-A(S') + <dA(S'), S - S'>, and likewise for the allocation.
+where A is the family's log evidence summed over components; it is exact if q was computed from the same statistics. If
+q was computed from other statistics S', A(S) is replaced by its tangent at S', A(S') + <dA(S'), S - S'>, and likewise
+for the allocation.
 
 The local step is the softmax of the gradient of the evidence.
 """
@@ -33,22 +33,22 @@ _TOO_FAR_OUT = (
     "a row's log probabilities are not finite under every component: the row lies too far out for the chosen "
     "precision. Standardise the columns (row_transform=TransformPlan(scale=True)) or choose compute_dtype='float64'."
 )
-#: Share of responsibilities above zero below which the second product visits only those.
+#: If a smaller share of responsibilities is nonzero, the second matrix product visits only these.
 SPARSE_SHARE = 0.12
-#: Gradients of many components are turned in chunks of about this many numbers.
+#: Gradients of many components are transposed in chunks of about this many numbers.
 _CHUNK = 2_000_000
-#: What ``compute_dtype`` may be.
+#: Allowed values of ``compute_dtype``.
 DTYPES: dict[str, type] = {"float64": np.float64, "float32": np.float32}
 
 
 @dataclass(frozen=True, eq=False)
 class Precision:
-    """How the local step computes.
+    """Precision of the local step.
 
     Parameters
     ----------
     dtype : type
-        float64, or float32 for the two matrix products only; sums are float64 always.
+        float64, or float32 for the two matrix products only; sums are always float64.
     floor : float
         Responsibilities below it are set to zero and the row renormalised.
     """
@@ -61,23 +61,23 @@ class Precision:
 
 
 def dtype_of(name: str) -> type:
-    """``compute_dtype`` as NumPy's; raises :class:`InputError` for another name."""
+    """The NumPy type of a ``compute_dtype``; raises :class:`InputError` for another name."""
     return DTYPES[one_of(*DTYPES).take("compute_dtype", name)]
 
 
 @dataclass(frozen=True, eq=False)
 class Background:
-    """What rows come from that belong to no cluster: as broad as all data, known beforehand and never changed.
+    """The source of rows that belong to no cluster: as broad as all data, known in advance and never updated.
 
-    With a share w_0 of the rows and E[eta] as of the family after rows of statistics B, a row adds to the bound
+    With a share w_0 of the rows and E[eta] of the family given rows with statistics B, a row adds to the bound
 
         r_0 [t(x) . E[eta] + log w_0] + (1 - r_0) log(1 - w_0) - r_0 log r_0
 
-    beside what clusters take of it, so whatever becomes of clusters changes nothing about it.
+    in addition to the clusters' contribution, so changes of clusters do not affect it.
 
     Parameters
     ----------
-    share : w_0, of rows that are expected to belong to no cluster
+    share : w_0, the expected share of rows that belong to no cluster
     stats : (F,) B
     """
 
@@ -85,7 +85,7 @@ class Background:
     stats: Annotated[np.ndarray, Stored(("feature",), "statistics of the rows that the background is as broad as")]
 
     def coefficients(self, family: Family) -> np.ndarray:
-        """(F,) what makes log probabilities of it, above log(1 - w_0) as clusters' are."""
+        """(F,) coefficients of its log probabilities, relative to log(1 - w_0) as those of clusters are."""
         coefficients = family.coefficients(self.stats[None])[:, 0].copy()
         coefficients[-1] += np.log(self.share) - np.log1p(-self.share)
         return np.asarray(coefficients)
@@ -93,10 +93,10 @@ class Background:
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """What workers need of q to share out rows: E_q[log p(x, k)] = t(x) @ coefficients.
+    """What workers need of q to compute responsibilities: E_q[log p(x, k)] = t(x) @ coefficients.
 
-    ``coefficients`` is (F, K), with E_q[log w] added to its last row, in the dtype of the products; so is ``outside``,
-    (F,), of the background, if there is one of a ``share``.
+    ``coefficients`` is (F, K), with E_q[log w] added to its last row, in the dtype of the products. ``outside`` (F,)
+    holds those of the background, if there is one, and ``share`` its share.
     """
 
     family: Family
@@ -106,22 +106,22 @@ class Posterior:
     share: float = 0.0
 
     def logits(self, features: Features) -> np.ndarray:
-        """E_q[log p(x_n, k)] without base measure, (n, K)."""
+        """E_q[log p(x_n, k)] without the base measure, (n, K)."""
         return np.ascontiguousarray(features @ self.coefficients)
 
     def among(self, components: np.ndarray | None) -> Posterior:
-        """The same of some components only; None for all."""
+        """The posterior of the given components only; None for all."""
         return self if components is None else replace(self, coefficients=self._by_component[components].T)
 
     @cached_property
     def _by_component(self) -> np.ndarray:
-        """The coefficients (K, F), of which some components can be taken at the speed of memory."""
+        """The coefficients as (K, F), from which rows can be selected quickly."""
         return np.ascontiguousarray(self.coefficients.T)
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Some rows after their local step: all that moves may look at.
+    """Rows after their local step: the data that moves may use.
 
     ``rows`` (n, D), ``features`` (n, F), ``weights`` (n,) float64, ``resp`` (n, K), and the posterior.
     """
@@ -135,7 +135,7 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A likelihood family, filled in, with a prior over assignments, and a background for rows of no cluster if any."""
+    """A family with all hyperparameters filled, an allocation, and optionally a background for rows of no cluster."""
 
     family: Family
     allocation: Allocation
@@ -147,17 +147,17 @@ class Model:
         return float(family + self.allocation.log_evidence(summary.counts))
 
     def elbo(self, summary: Summary, source: Summary | None = None) -> float:
-        """The bound on all rows of `summary`, in nats, every constant included.
+        """The bound on all rows of `summary`, in nats, including all constants.
 
         Parameters
         ----------
         summary : statistics and entropies of q(z)
-        source : the statistics from which the posterior q(theta) was made; default: `summary` itself
+        source : the statistics from which the posterior q(theta) was computed; default: `summary` itself
 
         Raises
         ------
         PrecisionError
-            If it is no number.
+            If it is not finite.
         """
         bound = self.log_evidence(summary if source is None else source) + float(summary.entropy.sum()) + summary.base
         if source is not None:
@@ -170,13 +170,13 @@ class Model:
         return bound
 
     def gradient(self, stats: np.ndarray) -> np.ndarray:
-        """Gradient of A + A_alloc at `stats`, (..., K, F) both; each entry of the leading axes is a mixture."""
+        """Gradient of A + A_alloc at `stats`, both (..., K, F); each entry of the leading axes is a mixture."""
         gradient: np.ndarray = self.family.coefficients(stats.reshape(-1, stats.shape[-1])).T.reshape(stats.shape)
         gradient[..., -1] += self.allocation.log_weights(stats[..., -1])
         return gradient
 
     def gradients(self, stats: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """As :meth:`gradient`, of mixtures one after the other in `stats` (C, F), each up to one of `ends` (J,)."""
+        """Like :meth:`gradient`, for consecutive mixtures in `stats` (C, F); `ends` (J,) are their end indices."""
         gradients, step = np.empty(stats.shape), max(1, _CHUNK // stats.shape[1])
         for begin in range(0, len(stats), step):
             gradients[begin : begin + step] = self.family.coefficients(stats[begin : begin + step]).T
@@ -185,7 +185,7 @@ class Model:
         return gradients
 
     def posterior(self, summary: Summary, precision: Precision) -> Posterior:
-        """The global step: q(theta) from statistics, in the form workers use."""
+        """The global step: q(theta) from statistics, in the form that workers use."""
         coefficients: np.ndarray = np.ascontiguousarray(self.gradient(summary.stats).T, dtype=precision.dtype)
         if self.background is None:
             return Posterior(self.family, coefficients, precision)
@@ -194,9 +194,9 @@ class Model:
 
 
 def side_by_side(counts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Counts (C,) of mixtures one after the other, each up to one of `ends` (J,), as rows (J, K) with zeros behind.
+    """Counts (C,) of consecutive mixtures with end indices `ends` (J,), as rows (J, K) padded with zeros.
 
-    Components without rows at the end change no evidence. The second array says which entries are of the mixtures.
+    Empty components at the end do not change the evidence. The second array marks the entries that are not padding.
     """
     sizes = ends - np.append(0, ends[:-1])
     held = np.arange(sizes.max(initial=0)) < sizes[:, None]
@@ -206,10 +206,10 @@ def side_by_side(counts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def local_step(posterior: Posterior, features: Features, weights: np.ndarray) -> tuple[np.ndarray, Summary]:
-    """The local step on one block: responsibilities (n, K) and their summary, base measure apart.
+    """The local step on one block: responsibilities (n, K) and their summary, without the base measure.
 
-    Where there is a background, rows of responsibilities sum to what it leaves of them, and what it adds to the bound
-    is the summary's base.
+    With a background, each row of responsibilities sums to 1 minus the background's responsibility, and the
+    background's contribution to the bound is the summary's base.
     """
     logits, mass = posterior.logits(features), np.ones(features.shape[0])
     if posterior.outside is None:
@@ -222,7 +222,7 @@ def local_step(posterior: Posterior, features: Features, weights: np.ndarray) ->
 
 
 def share_out(logits: np.ndarray, weights: np.ndarray, floor: float) -> tuple[np.ndarray, np.ndarray]:
-    """The softmax (n, K) of `logits`, overwritten, below a floor zero, and its entropies (K,).
+    """The softmax (n, K) of `logits`, in place, with values below a floor set to zero, and its entropies (K,).
 
     Raises
     ------
@@ -238,12 +238,12 @@ def share_out(logits: np.ndarray, weights: np.ndarray, floor: float) -> tuple[np
 def without_background(
     shares: np.ndarray, outside: np.ndarray, entropy: np.ndarray, weights: np.ndarray, share: float
 ) -> tuple[np.ndarray, float]:
-    """What clusters have of rows, (n, K), and what the background adds to the bound.
+    """Responsibilities of the clusters, (n, K), and the background's contribution to the bound.
 
     Parameters
     ----------
-    shares : (n, K + 1), those of the background last
-    outside : (n,) log probabilities under it
+    shares : (n, K + 1) responsibilities, the background's last
+    outside : (n,) log probabilities under the background
     entropy : (K + 1,) of `shares`
     weights : (n,) of the rows
     share : of the background
@@ -256,7 +256,7 @@ def without_background(
 def summarise(
     logits: np.ndarray, mass: np.ndarray, features: Features, weights: np.ndarray, posterior: Posterior
 ) -> tuple[np.ndarray, Summary]:
-    """Share `mass` (n,) of each row by the softmax of `logits` (n, K), overwritten, and sum up."""
+    """Divide the `mass` (n,) of each row by the softmax of `logits` (n, K), in place, and compute the summary."""
     counts, entropy = np.zeros(logits.shape[1]), np.zeros(logits.shape[1])
     active = share_rows(logits, mass, weights, posterior.precision.floor, counts, entropy)
     if active < 0:
@@ -267,7 +267,7 @@ def summarise(
 
 
 def weighted_product(resp: np.ndarray, weights: np.ndarray, features: Features, active: int) -> np.ndarray:
-    """S = (c * r)^T t(x), (K, F) float64, by a matrix product or, when few of `resp` are above zero, over those."""
+    """S = (c * r)^T t(x), (K, F) float64, by a matrix product or, if few of `resp` are nonzero, over these only."""
     if sparse.issparse(features):
         return np.ascontiguousarray((features.T @ (weights[:, None] * resp)).T, dtype=np.float64)
     if active < SPARSE_SHARE * resp.size or resp.shape[1] <= 2:

@@ -1,8 +1,7 @@
-"""Additive summaries: all that a worker ever sends back about its rows.
+"""Additive summaries: the results that workers return for their rows.
 
-A summary of rows x_1..x_n under responsibilities r holds S = sum_n c_n r_n t(x_n)^T, the entropies
-H_k = -sum_n c_n r_nk log r_nk and the sum of the log base measures, where c_n are the row weights.
-Summaries of disjoint rows add.
+A summary of rows x_1..x_n under responsibilities r holds S = sum_n c_n r_n t(x_n)^T, the entropies H_k = -sum_n c_n
+r_nk log r_nk and the sum of the log base measures, where c_n are the row weights. Summaries of disjoint rows add.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ class Summary:
     Parameters
     ----------
     stats : (R, F) float64
-        Expected sufficient statistics, a row a component; the last column holds the expected counts.
+        Expected sufficient statistics, one row per component; the last column holds the expected counts.
     entropy : (E,) float64
-        Entropy terms. ``E == R`` for components; moves may carry entropies without statistics.
+        Entropy terms. ``E == R`` for components; moves may have entropies without statistics.
     base : float
-        Sum of the log base measures, the same whatever the responsibilities.
+        Sum of the log base measures, which does not depend on the responsibilities.
     """
 
     stats: Annotated[np.ndarray, Stored(("component", "feature"), "expected sufficient statistics, the count last")]
@@ -36,7 +35,7 @@ class Summary:
 
     @staticmethod
     def zeros(rows: int, columns: int, entropies: int | None = None) -> Summary:
-        """The summary of no rows at all."""
+        """The summary of zero rows."""
         return Summary(np.zeros((rows, columns)), np.zeros(rows if entropies is None else entropies))
 
     @property
@@ -48,17 +47,17 @@ class Summary:
         return Summary(self.stats + other.stats, self.entropy + other.entropy, self.base + other.base)
 
     def scaled(self, factor: float) -> Summary:
-        """Every entry times `factor`."""
+        """All entries multiplied by `factor`."""
         return Summary(factor * self.stats, factor * self.entropy, factor * self.base)
 
     def take(self, rows: Sequence[int] | np.ndarray) -> Summary:
-        """The components `rows`, in that order, with the base measure kept."""
+        """The components `rows`, in that order; the base measure is unchanged."""
         index = np.asarray(rows, dtype=np.intp)
         return Summary(self.stats[index], self.entropy[index], self.base)
 
 
 def concatenate(parts: Sequence[Summary]) -> Summary:
-    """Components of `parts` one after the other; the base measure is the first part's."""
+    """The components of all `parts`, in order; the base measure is that of the first part."""
     return Summary(
         np.concatenate([part.stats for part in parts]),
         np.concatenate([part.entropy for part in parts]),

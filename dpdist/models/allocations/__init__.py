@@ -1,10 +1,10 @@
-"""Priors over how rows are shared among components."""
+"""Priors over the assignment of rows to components."""
 
 from dpdist.models.allocations.base import Allocation
 from dpdist.models.allocations.dirichlet_process import DirichletProcess, LearnedDirichletProcess
 from dpdist.models.allocations.finite import FiniteDirichlet
 
-#: Allocations by name, as configurations and checkpoints know them.
+#: Allocations by name, as in configurations and checkpoints.
 ALLOCATIONS: dict[str, type[Allocation]] = {
     allocation.name: allocation for allocation in (DirichletProcess, LearnedDirichletProcess, FiniteDirichlet)
 }

@@ -1,4 +1,4 @@
-"""What a prior over component assignments must provide: its log evidence as a function of expected counts."""
+"""The interface of a prior over component assignments: its log evidence as a function of expected counts."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 
 
 class Allocation(ABC):
-    """A prior over assignments, seen through the log evidence of expected counts N (K,); subclasses are dataclasses.
+    """A prior over assignments, defined by the log evidence of expected counts N (K,); subclasses are dataclasses.
 
-    As for families, ``log_evidence`` of no counts is 0 and ``log_weights`` is its gradient, E_q[log w_k].
+    As for families, ``log_evidence`` of zero counts is 0 and ``log_weights`` is its gradient, E_q[log w_k].
     """
 
-    #: Short name, used by configurations and reports.
+    #: Short name, used in configurations and reports.
     name: str
     #: Whether the value depends on the order of the components.
     ordered: bool = False
@@ -30,16 +30,16 @@ class Allocation(ABC):
 
     @abstractmethod
     def weights(self, counts: np.ndarray) -> tuple[np.ndarray, float]:
-        """Posterior mean weights (K,) and the mass left to components not yet seen."""
+        """Posterior mean weights (K,) and the remaining mass of components not yet seen."""
 
     def in_order(self, counts: np.ndarray) -> np.ndarray:
-        """`counts` (..., K) as components stand after a lap: descending where the value depends on their order."""
+        """`counts` (..., K) in the order of components after a lap: descending if the value depends on their order."""
         return np.sort(counts, axis=-1)[..., ::-1] if self.ordered else counts
 
     def merge_gains(self, counts: np.ndarray) -> np.ndarray:
-        """What A gains when two components become one, in order again: (K, K), symmetric, zero on the diagonal.
+        """Change of A if two components are merged and the rest reordered: (K, K), symmetric, zero on the diagonal.
 
-        Summed up anew for every pair here; allocations that know a shorter way take it.
+        Computes A for every pair; allocations with a faster formula override this.
         """
         size, before = len(counts), self.log_evidence(self.in_order(counts))
         gains = np.zeros((size, size))
@@ -51,15 +51,16 @@ class Allocation(ABC):
         return gains + gains.T
 
     def plug_in(self, counts: np.ndarray) -> Allocation:
-        """The allocation with what it learns fixed at its mean given `counts`, for passes that take it as given.
+        """The allocation with learned quantities fixed at their mean given `counts`, for passes that take them as
+        known.
 
-        A sequential pass takes its concentration from it, so there it should be a DirichletProcess or FiniteDirichlet.
+        A sequential pass uses its concentration, so the result should then be a DirichletProcess or FiniteDirichlet.
         """
         return self
 
 
 def counts_after(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Counts from each component on, N_>=k, and beyond it, N_>k, over the last axis."""
+    """Sums of the counts from each component on, N_>=k, and after it, N_>k, over the last axis."""
     onward = np.cumsum(counts[..., ::-1], axis=-1)[..., ::-1]
     beyond = np.zeros_like(onward)
     beyond[..., :-1] = onward[..., 1:]

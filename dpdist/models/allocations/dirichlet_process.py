@@ -20,11 +20,11 @@ from dpdist.core.errors import InputError
 from dpdist.models.allocations.base import Allocation, counts_after
 from dpdist.models.allocations.stick_merges import stick_merge_gains
 
-#: Least concentration of a grid.
+#: Smallest concentration of a grid.
 LEAST = 1e-12
-#: Nats below the mode at which all nodes together are less than rounding.
+#: All nodes this many nats below the mode contribute less than rounding.
 _NEGLIGIBLE = 45.0
-#: Components up to which what pairs gain takes less time summed up anew, all nodes at once, than node by node.
+#: Up to this many components, computing every pair for all nodes at once is faster than node by node.
 _FEW = 24
 
 
@@ -67,9 +67,9 @@ class DirichletProcess(Allocation):
 class LearnedDirichletProcess(Allocation):
     """Dirichlet process whose concentration has a Gamma prior.
 
-    The prior is held on a fixed grid, even in log gamma, that spans all but 2e-7 of its mass; what it has below 1e-12
-    stands at 1e-12, where a second component is as good as ruled out. The concentration is then integrated out
-    exactly jointly with the sticks, A(N) = log sum_j p_j exp A(N | gamma_j), a tighter bound than a factorised
+    The prior is represented on a fixed grid, uniform in log gamma, that covers all but 2e-7 of its mass; its mass below
+    1e-12 is placed at 1e-12, where a second component is practically impossible. The concentration is then integrated
+    out exactly jointly with the sticks, A(N) = log sum_j p_j exp A(N | gamma_j), a tighter bound than with a factorised
     q(gamma) q(v).
 
     Parameters
@@ -108,10 +108,11 @@ class LearnedDirichletProcess(Allocation):
         return np.einsum("...j,...jk->...k", self._posterior(counts), logs)
 
     def merge_gains(self, counts: np.ndarray) -> np.ndarray:
-        """The log of the mean over the posterior of gamma of exp(gain given gamma).
+        """The log of the posterior mean over gamma of exp(gain given gamma).
 
-        Along log gamma the gain of a pair falls, and no faster: one count fewer takes off log gamma, and the counts
-        onward from each component before and after interlace. So a node's share of the mean is bounded beforehand.
+        The gain of a pair decreases in log gamma, with a slope between -1 and 0: one count fewer removes a term log
+        gamma, and the partial sums of counts before and after the merge interlace. This bounds the contribution of each
+        node in advance.
         """
         if len(counts) <= _FEW:
             return super().merge_gains(counts)
@@ -138,13 +139,13 @@ class LearnedDirichletProcess(Allocation):
         return DirichletProcess(self.expected_concentration(counts), self.max_components)
 
     def _log_joint(self, counts: np.ndarray, nodes: slice = slice(None)) -> np.ndarray:
-        """log p_j + A(N | gamma_j) at some nodes, (..., J): one logarithm a component and node.
+        """log p_j + A(N | gamma_j) at some nodes, (..., J), with one logarithm per component and node.
 
-        The sticks' Gamma functions cancel between neighbours, so that up to what does not depend on gamma
+        The Gamma functions of adjacent sticks cancel, so up to terms that do not depend on gamma
 
             A(N | gamma) = K log gamma + log B(gamma, 1 + R_1) - sum_{k > 1} log(gamma + R_k),  R_k = N_>=k;
 
-        what is left out follows from A(N | 1).
+        these terms follow from A(N | 1).
         """
         grid, (onward, _) = self._grid[nodes], counts_after(counts)
         whole, later = onward[..., :1], onward[..., None, 1:]
@@ -153,10 +154,10 @@ class LearnedDirichletProcess(Allocation):
         return _log_evidence(counts, 1.0)[..., None] + (own - at_one) + self._log_prior[nodes]
 
     def _likely(self, counts: np.ndarray) -> slice:
-        """The nodes outside of which lies less than rounding of the posterior of any of `counts` (..., K).
+        """The range of nodes outside of which the posterior is below rounding for all of `counts` (..., K).
 
-        But for the first node, where a lump may stand, the joint density is log-concave in log gamma: it has one mode,
-        within a stride of the best of every so many nodes, and where it is far below that it is so further out too.
+        Except for the first node, which may hold a point mass, the joint density is log-concave in log gamma. So it has
+        one mode, within a stride of the best of the sampled nodes, and stays negligible beyond a node where it is.
         """
         stride = max(1, math.isqrt(self.nodes // 2))
         joint = self._log_joint(counts, slice(None, None, stride)).reshape(-1, len(self._grid[::stride]))
@@ -167,26 +168,28 @@ class LearnedDirichletProcess(Allocation):
 
     def _posterior(self, counts: np.ndarray) -> np.ndarray:
         joint = self._log_joint(counts)
-        shares = np.exp(joint - joint.max(axis=-1, keepdims=True))  # large numbers, whose logsumexp has their rounding
+        shares = np.exp(joint - joint.max(axis=-1, keepdims=True))  # logsumexp would keep the rounding of large numbers
         return np.asarray(shares / shares.sum(axis=-1, keepdims=True))
 
 
 def _on_grid(shape: float, rate: float, nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Points of a Gamma prior, even in their logarithm, and the logarithms of its mass there, (nodes,) each."""
+    """Grid points of a Gamma prior, uniform in log scale, and their log probabilities, (nodes,) each."""
     low, high = _ends(shape, rate)
     grid = np.exp(np.linspace(np.log(max(low, LEAST)), np.log(high), nodes))
     logs = shape * np.log(grid) - rate * grid
     if low >= LEAST:
         return grid, logs - logsumexp(logs)
     below = gammainc(shape, rate * LEAST)
-    logs[0] -= np.log(2)  # half a step lies above the first point, and all that is below stands there too
+    logs[0] -= np.log(2)  # the first point has half a step above it, and the mass below
     logs += np.log1p(-below) - logsumexp(logs)
     logs[0] = np.logaddexp(logs[0], np.log(below))
     return grid, logs
 
 
 def _ends(shape: float, rate: float) -> tuple[float, float]:
-    """Between them a Gamma prior has all but 2e-7 of its mass; :class:`InputError` if the upper is out of reach."""
+    """Range that holds all but 2e-7 of a Gamma prior's mass; raises :class:`InputError` if its upper end is out of
+    bounds.
+    """
     with np.errstate(over="ignore"):
         low, high = gammaincinv(shape, [1e-7, 1 - 1e-7]) / rate
     if not LEAST < high <= LARGEST:

@@ -2,7 +2,7 @@
 
     A(N) = log Gamma(alpha) - log Gamma(alpha + sum N) + sum_k [log Gamma(alpha/M + N_k) - log Gamma(alpha/M)]
 
-M is fixed; components without rows add nothing, so K may be anything up to M.
+M is fixed; components without rows contribute nothing, so K may be any number up to M.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class FiniteDirichlet(Allocation):
 
     @property
     def max_components(self) -> int:  # type: ignore[override]
-        """M: moves may reach no more components than the prior has."""
+        """M: moves may not exceed the prior's number of components."""
         return self.components
 
     def log_evidence(self, counts: np.ndarray) -> np.ndarray:

@@ -7,8 +7,8 @@ The cumulant of pi_j's prior is replaced by its lower bound
 
     log Gamma(alpha) - sum_k log Gamma(alpha beta_k)  >=  K log alpha + sum_{k<=K+1} log beta_k,
 
-so that the bound on the data depends on q(u_k) = Beta(a_k, b_k) through expectations in closed form. It stays a bound
-on the same evidence whatever K is, and a topic without tokens never raises it.
+so the bound on the data depends on q(u_k) = Beta(a_k, b_k) through closed-form expectations. It is a bound on the same
+evidence for every K, and a topic without tokens never raises it.
 
 Source: Hughes, Kim & Sudderth, Reliable and scalable variational inference for the hierarchical Dirichlet process,
 AISTATS 2015, section 3.
@@ -24,7 +24,7 @@ from dpdist.core.checks import SCALE, check_fields
 from dpdist.core.errors import PrecisionError
 from dpdist.kernels.sticks import climb_sticks, multiplier_of, stick_bound
 
-#: Steps of Newton's method, at most; a few are enough.
+#: Largest number of Newton steps; a few suffice.
 _MOST = 200
 
 
@@ -37,7 +37,7 @@ class Sticks:
 
     @property
     def weights(self) -> np.ndarray:
-        """E[beta], (K + 1,); the last is the mass of all topics not in use."""
+        """E[beta], (K + 1,); the last entry is the mass of all topics not in use."""
         means = self.first / (self.first + self.second)
         left = np.cumprod(np.append(1.0, 1 - means))
         return np.append(means, 1.0) * left
@@ -62,7 +62,7 @@ class HierarchicalDirichletProcess:
         check_fields(self, concentration=SCALE, document_concentration=SCALE)
 
     def value(self, sticks: Sticks, log_pi: np.ndarray, documents: float) -> float:
-        """What the global sticks contribute to the bound, in nats.
+        """Contribution of the global sticks to the bound, in nats.
 
         Parameters
         ----------
@@ -96,11 +96,11 @@ class HierarchicalDirichletProcess:
         return near
 
     def approximate_sticks(self, log_pi: np.ndarray, documents: float) -> Sticks:
-        """Sticks near those of :meth:`sticks` in little time: of the weights that maximise
-        ``documents * sum_k log beta_k + alpha beta . log_pi``.
+        """A fast approximation of :meth:`sticks`.
 
-        With many documents the bound is nearly that, and each weight is 1 / (lambda - alpha log_pi_k / documents) for
-        the one lambda that makes them add up to one.
+        It uses the weights that maximise ``documents * sum_k log beta_k + alpha beta . log_pi``. With many documents
+        this is nearly the bound, and each weight is 1 / (lambda - alpha log_pi_k / documents), with the lambda for
+        which the weights sum to one.
         """
         ones, zeros = self._coefficients(len(log_pi) - 1, documents)
         if documents <= 0:
@@ -110,22 +110,21 @@ class HierarchicalDirichletProcess:
         return Sticks(means * (ones + zeros), (1 - means) * (ones + zeros))
 
     def union_gains(self, log_pi: np.ndarray, documents: float, pairs: np.ndarray, unions: np.ndarray) -> np.ndarray:
-        """About what :meth:`value` gains where two topics are made one, (P,).
+        """Approximate change of :meth:`value` if two topics are merged, (P,).
 
-        Lambda is as it is for all topics, but for one step of Newton's method, and another stick costs about
-        log(documents) nats more.
+        Lambda is that of all topics, corrected by one Newton step, and one stick more costs about log(documents) nats.
 
         Parameters
         ----------
-        log_pi, documents : as of :meth:`value`
+        log_pi, documents : as in :meth:`value`
         pairs : (P, 2) topics
-        unions : (P,) sums over documents of E log pi of both
+        unions : (P,) sums over documents of E log pi of the merged topics
         """
         if documents <= 0:
             return np.zeros(len(pairs))
         multiplier, alpha = self._multiplier(log_pi, documents), self.document_concentration
         weights = 1 / (multiplier - alpha * log_pi / documents)
-        union = 1 / np.maximum(multiplier - alpha * unions / documents, 1.0)  # a share, so at most one
+        union = 1 / np.maximum(multiplier - alpha * unions / documents, 1.0)  # a weight is at most one
         apart = weights[pairs]
         excess = union - apart.sum(axis=1)
         squares = (weights**2).sum() - (apart**2).sum(axis=1) + union**2
@@ -133,12 +132,12 @@ class HierarchicalDirichletProcess:
         return gains - documents * np.log(alpha) - np.log(self.concentration) + np.log(documents)
 
     def _multiplier(self, log_pi: np.ndarray, documents: float) -> float:
-        """The lambda that makes weights add up to one."""
+        """The lambda for which the weights sum to one."""
         pull = -self.document_concentration * log_pi / documents
         least = float(pull.min())
         return float(multiplier_of(pull - least)) - least
 
     def _coefficients(self, topics: int, documents: float) -> tuple[np.ndarray, np.ndarray]:
-        """Multiples of E log u_k and of E log (1 - u_k), their own densities apart."""
+        """Coefficients of E log u_k and of E log (1 - u_k), without those of q's own densities."""
         later = np.arange(topics, 0, -1.0)
         return np.full(topics, documents + 1.0), documents * later + self.concentration

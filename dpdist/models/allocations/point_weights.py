@@ -1,15 +1,15 @@
-"""Global weights of a hierarchical Dirichlet process, estimated by a point.
+"""Point estimates of the global weights of a hierarchical Dirichlet process.
 
     beta_k = u_k prod_{l<k} (1 - u_l),  u_k ~ Beta(1, gamma)
     pi_j ~ Dir(alpha beta_1, ..., alpha beta_K, alpha beta_rest)
 
-The prior density is that of the first K *masses* beta_1, ..., beta_K, not of the sticks: with the Jacobian of one in
-terms of the other it is, for R_k = 1 - beta_1 - ... - beta_k,
+The prior density is that of the first K *masses* beta_1, ..., beta_K, not of the sticks. Including the Jacobian it is,
+with R_k = 1 - beta_1 - ... - beta_k,
 
     p(beta_1, ..., beta_K) = gamma^K R_K^(gamma - 1) / (R_1 ... R_{K-1}).
 
-A density of K numbers is no judge between different K over a whole corpus: an empty topic changes it by
-log gamma - log R_K, which may be above zero.
+Densities of different numbers K of masses cannot be compared: over a whole corpus, an empty topic changes the density
+by log gamma - log R_K, which may be positive.
 
 Sources: Liang, Petrov, Jordan & Klein, The infinite PCFG using hierarchical Dirichlet processes, EMNLP 2007, section
 3.4; Bryant & Sudderth, Truly nonparametric online variational inference for hierarchical Dirichlet processes, NeurIPS
@@ -22,21 +22,21 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import scipy  # which imports scipy.optimize where that is first used: it takes long
+import scipy  # imports scipy.optimize, which is slow, on first use
 from scipy.special import gammaln, polygamma, psi
 
 from dpdist.core.errors import InputError, PrecisionError
 from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess
 
-#: When L-BFGS stops: far below what changes a bound.
+#: Stopping criteria of L-BFGS, far below differences that affect a bound.
 _EFFORT = {"maxiter": 2000, "maxfun": 4000, "ftol": 1e-15, "gtol": 1e-11}
-_REACH = 20.0  # a step in the logarithm of a weight that no search needs
-_LEAST = 1e-300  # stands in for the logarithm of a rest that has all mass
+_REACH = 20.0  # bound on the change of a log weight; no search reaches it
+_LEAST = 1e-300  # used for -log beta_rest if beta_rest is 1
 
 
 @dataclass(frozen=True)
 class PointWeights:
-    """The objective of K + 1 masses, the last for all topics not in use, that are above zero and add up to one.
+    """The objective of K + 1 positive masses that sum to one; the last is that of all topics not in use.
 
     Parameters
     ----------
@@ -54,11 +54,11 @@ class PointWeights:
         return float(topics * np.log(gamma) + (gamma - 1) * np.log(left[-1]) - np.log(left[1:-1]).sum())
 
     def value(self, weights: np.ndarray, log_pi: np.ndarray, documents: float) -> float:
-        """What the weights contribute to the bound, in nats.
+        """Contribution of the weights to the bound, in nats.
 
             log p(beta) + D [log Gamma(alpha) - sum_k log Gamma(alpha beta_k)] + sum_k alpha beta_k sum_j E log pi_jk
 
-        The terms - sum_k E log pi_jk of the Dirichlet densities of pi_j, under p and under q, cancel.
+        The terms - sum_k E log pi_jk of the Dirichlet densities of pi_j under p and under q cancel.
 
         Parameters
         ----------
@@ -71,7 +71,7 @@ class PointWeights:
         return float(self.log_density(weights) + documents * cumulant + prior @ log_pi)
 
     def gradient(self, weights: np.ndarray, log_pi: np.ndarray, documents: float) -> np.ndarray:
-        """Derivatives (K + 1,) of :meth:`value` by the masses, each moved by itself."""
+        """Derivatives (K + 1,) of :meth:`value` with respect to the masses, without the constraint on their sum."""
         alpha, left = self.process.document_concentration, _onward(weights)
         slope: np.ndarray = alpha * (log_pi - documents * psi(alpha * weights))
         if len(weights) > 1:
@@ -82,13 +82,15 @@ class PointWeights:
     def best_concentration(self, weights: np.ndarray) -> float:
         """The gamma that maximises :meth:`log_density` of weights (K + 1,), K / -log beta_rest.
 
-        It is the best for these K topics alone. A density of K numbers grows by log gamma with each topic more, and so
-        is no judge between different K under any gamma, a learned one included.
+        It is optimal for these K topics only. The density gains log gamma with each further topic, so it cannot compare
+        different K under any gamma, including a learned one.
         """
         return (len(weights) - 1) / max(-math.log(weights[-1]), _LEAST)
 
     def document_slopes(self, weights: np.ndarray, log_pi: np.ndarray, documents: float) -> tuple[float, float]:
-        """First and second derivative of :meth:`value` by alpha; the second is below zero, so there is one optimum."""
+        """First and second derivative of :meth:`value` with respect to alpha; the second is negative, so the optimum is
+        unique.
+        """
         prior = self.process.document_concentration * weights
         total = self.process.document_concentration
         slope = documents * (psi(total) - weights @ psi(prior)) + weights @ log_pi
@@ -98,12 +100,12 @@ class PointWeights:
     def weights(self, log_pi: np.ndarray, documents: float) -> np.ndarray:
         """The weights (K + 1,) that maximise :meth:`value`, by L-BFGS over their logarithms (a softmax).
 
-        The search begins at the optimum of all but the prior, so it depends on the arguments alone.
+        The search starts at the optimum without the prior, so the result depends on the arguments alone.
 
         Parameters
         ----------
         log_pi : (K + 1,) sums over documents of E log pi_jk
-        documents : D >= 1, their number; sums of a mini-batch are scaled to the corpus first
+        documents : D >= 1, their number; scale the sums of a mini-batch to the corpus first
 
         Raises
         ------
@@ -136,8 +138,10 @@ class PointWeights:
         return weights
 
     def _without_prior(self, mean_log_pi: np.ndarray) -> np.ndarray:
-        """The maximum of all but log p(beta): psi(alpha beta_k) = E log pi_k + shift, for the shift that makes the
-        weights add up to one."""
+        """The maximum without log p(beta).
+
+        It solves psi(alpha beta_k) = E log pi_k + shift, with the shift for which the weights sum to one.
+        """
         alpha = self.process.document_concentration
         pull = mean_log_pi - mean_log_pi.max()
         least, most = float(psi(alpha / len(pull))), float(psi(alpha))
@@ -149,7 +153,7 @@ class PointWeights:
 
 
 def _onward(weights: np.ndarray) -> np.ndarray:
-    """Sums of the weights from each on, (K + 1,)."""
+    """Sums of the weights from each one on, (K + 1,)."""
     return np.asarray(np.cumsum(weights[::-1])[::-1])
 
 

@@ -9,7 +9,7 @@ from dpdist.models.families.multinomial import Multinomial
 from dpdist.models.families.poisson import Poisson
 from dpdist.models.families.zero_mean_gaussian import ZeroMeanGaussian
 
-#: Families by name, as configurations and checkpoints know them.
+#: Families by name, as in configurations and checkpoints.
 FAMILIES: dict[str, type[Family]] = {
     family.name: family
     for family in (

@@ -1,4 +1,4 @@
-"""What a likelihood must provide: a conjugate exponential family seen through its log evidence.
+"""The interface of a likelihood: a conjugate exponential family, defined by its log evidence.
 
 With sufficient statistics t(x), whose last entry is 1, and their sum S over some rows,
 
@@ -51,12 +51,12 @@ class Moments:
         return int(self.mean.shape[0])
 
     def spread(self) -> np.ndarray:
-        """(D,) variances in which a zero takes the mean of the positive ones, and 1 if there is none."""
+        """(D,) variances, with zeros replaced by the mean of the positive ones, or by 1 if there are none."""
         return fill_zeros(self.variance)
 
 
 def fill_zeros(scale: np.ndarray) -> np.ndarray:
-    """Replace zeros by the mean of the positive entries, or by 1 where there is none."""
+    """Replace zeros by the mean of the positive entries, or by 1 if there are none."""
     positive = scale > 0.0
     return np.where(positive, scale, scale[positive].mean() if positive.any() else 1.0)
 
@@ -64,31 +64,30 @@ def fill_zeros(scale: np.ndarray) -> np.ndarray:
 class Family(ABC):
     """A likelihood with its conjugate prior; subclasses are frozen dataclasses of hyperparameters.
 
-    A model is stored with the import path of its family and the fields; so a class of your own belongs in a module.
+    A stored model contains the import path of its family and the fields, so a user-defined class should be in a module.
 
-    Hyperparameters left at ``None`` are filled by :meth:`with_defaults`; the mathematical methods need
-    them filled.
+    Hyperparameters left at ``None`` are filled by :meth:`with_defaults`; the mathematical methods need them filled.
     """
 
-    #: Short name, used by configurations and reports.
+    #: Short name, used in configurations and reports.
     name: str
-    #: Whether rows may be moved to another origin, the prior moving along.
+    #: Whether rows may be shifted to another origin, together with the prior.
     has_location: bool = False
-    #: Whether rows may be turned, the prior turning along.
+    #: Whether rows may be rotated, together with the prior.
     turns: bool = False
     #: Whether rows may be SciPy CSR.
     accepts_sparse: bool = False
-    #: Whether a component learns its covariance, so that it may come to spread over several clusters; then
-    #: :meth:`empirical` says how wide one is.
+    #: Whether a component learns its covariance, so that it may cover several clusters; then :meth:`empirical`
+    #: estimates the width of one.
     spreads: bool = False
-    #: Whether a component says all of a row; else its density is of a row given its total.
+    #: Whether a component describes whole rows; if not, its density is that of a row given its total.
     whole_rows: bool = True
-    #: The numbers that rows may hold; None for any.
+    #: Values that rows may hold; None for any.
     support: Support | None = None
 
     @abstractmethod
     def with_defaults(self: FamilyType, moments: Moments) -> FamilyType:
-        """The same family with every missing hyperparameter derived from the data's moments."""
+        """The same family with missing hyperparameters derived from the data's moments."""
 
     @abstractmethod
     def features(self, rows: Rows, dtype: type = np.float64) -> Features:
@@ -96,44 +95,44 @@ class Family(ABC):
 
     @abstractmethod
     def log_evidence(self, stats: np.ndarray) -> np.ndarray:
-        """A(S) for each row S of `stats` (K, F): (K,) float64, in nats, base measure apart."""
+        """A(S) for each row S of `stats` (K, F): (K,) float64, in nats, without the base measure."""
 
     @abstractmethod
     def coefficients(self, stats: np.ndarray) -> np.ndarray:
-        """Gradient of :meth:`log_evidence`, E_q[eta], as a new array (F, K) float64, which may be added to."""
+        """Gradient of :meth:`log_evidence`, E_q[eta], as a new array (F, K) float64, which the caller may modify."""
 
     @abstractmethod
     def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
-        """Posterior means for people: name -> (dimension names, array), first dimension ``component``.
+        """Posterior means for users: name -> (dimension names, array); the first dimension is ``component``.
 
-        They are stored under these names beside a model; what :mod:`dpdist.storage.descriptions` does not
-        know is the family's own. What is called ``mean``, ``variance``, ``mean_variance`` or ``covariance`` is carried
-        back to raw columns where rows are transformed; anything else is told as it is.
+        They are stored under these names beside a model; names that :mod:`dpdist.storage.descriptions` does not know
+        are the family's own. Values called ``mean``, ``variance``, ``mean_variance`` or ``covariance`` are converted to
+        raw columns if rows are transformed; others are unchanged.
         """
 
     @abstractmethod
     def sample(self, stats: np.ndarray, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Posterior predictive draws (n, D), one of each of `components` (n,), positions in `stats` (K, F)."""
+        """Posterior predictive draws (n, D), one for each of `components` (n,), which index `stats` (K, F)."""
 
     def about(self: FamilyType, origin: np.ndarray) -> FamilyType:
         """The same prior for rows from which `origin` (D,) was subtracted."""
         return self
 
     def turned(self: FamilyType, axes: np.ndarray) -> FamilyType:
-        """The same prior for rows that were multiplied by orthonormal `axes` (D, D), where :attr:`turns` says so."""
+        """The same prior for rows multiplied by orthonormal `axes` (D, D), if :attr:`turns` is true."""
         return self
 
     def empirical(self: FamilyType, stats: np.ndarray, free: Collection[str]) -> FamilyType:
-        """The prior that components with statistics `stats` (K, F), none of them empty, suggest.
+        """The prior estimated from non-empty components with statistics `stats` (K, F).
 
         Parameters
         ----------
-        free : names of the hyperparameters that may differ from what they are
+        free : names of the hyperparameters that may change
         """
         return self
 
     def log_base_measure(self, rows: Rows) -> np.ndarray:
-        """log h(x), (n,): the part of the log likelihood that no component changes."""
+        """log h(x), (n,): the part of the log likelihood that does not depend on the component."""
         return np.zeros(rows.shape[0])
 
     def log_predictive(self, features: Features, stats: np.ndarray) -> np.ndarray:
@@ -149,16 +148,16 @@ class Family(ABC):
             self.support.check_range(moments.minimum, moments.maximum, moments.integral, type(self).__name__)
 
     def check_rows(self, rows: Rows, places: Sequence[int] | np.ndarray) -> None:
-        """The same of rows (n, D), which have some `places` (n,) in the data."""
+        """The same check for rows (n, D); `places` (n,) are their positions in the data."""
         if self.support is not None:
             self.support.check_rows(rows, places, type(self).__name__)
 
     def points(self, rows: Rows) -> Rows:
-        """Coordinates of rows in which squared distances make sense; used to seed clusters."""
+        """Coordinates of rows in which squared distances are meaningful; used to seed clusters."""
         return rows
 
     def free_parameters(self, features: int) -> int:
-        """Free parameters of a component, where statistics have so many `features`; by default all but the count."""
+        """Number of free parameters of a component with `features` statistics; by default all but the count."""
         return features - 1
 
     def hyperparameters(self) -> dict[str, object]:
@@ -167,7 +166,7 @@ class Family(ABC):
 
 
 class LinearFamily(Family):
-    """A likelihood of rows, dense or SciPy CSR, whose statistics are the row itself and 1."""
+    """A likelihood whose statistics are the row itself and 1; rows may be dense or SciPy CSR."""
 
     accepts_sparse = True
 
@@ -182,7 +181,7 @@ class LinearFamily(Family):
 
 
 def is_sparse(rows: Rows) -> TypeGuard[sparse.csr_array]:
-    """Whether rows are SciPy's."""
+    """Whether rows are a SciPy sparse array."""
     return bool(sparse.issparse(rows))
 
 
@@ -192,7 +191,7 @@ def dense_rows(rows: Rows) -> np.ndarray:
 
 
 def stack_rows(parts: Sequence[Rows]) -> Rows:
-    """Rows one set below the other, dense or CSR as they came."""
+    """Rows of all parts, concatenated; dense or CSR like the parts."""
     if is_sparse(parts[0]):
         return sparse.csr_array(sparse.vstack(parts, format="csr"))
     return np.concatenate(parts)

@@ -45,7 +45,7 @@ class Bernoulli(LinearFamily):
         return np.ascontiguousarray(np.concatenate([psi(ones) - psi(zeros), constant[:, None]], axis=1).T)
 
     def log_predictive(self, features: Features, stats: np.ndarray) -> np.ndarray:
-        """Bernoulli by the posterior mean of each probability, which is linear in the row."""
+        """Bernoulli with the posterior mean of each probability, which is linear in the row."""
         ones, zeros = self.posterior(stats)
         constant = (np.log(zeros) - np.log(ones + zeros)).sum(axis=1)
         return np.asarray(features[:, :-1] @ (np.log(ones) - np.log(zeros)).T + constant)
@@ -60,7 +60,7 @@ class Bernoulli(LinearFamily):
         return np.asarray((rng.random(chances.shape) < chances).astype(np.float64))
 
     def posterior(self, stats: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Counts of ones and of zeros with the prior's, (K, D) each."""
+        """Counts of ones and of zeros including the prior's, (K, D) each."""
         hits = stats[:, :-1]
-        # Rounding may leave a count of zeros a hair below none.
+        # Rounding may make a count of zeros slightly negative.
         return self.ones + hits, self.zeros + np.maximum(stats[:, -1:] - hits, 0.0)

@@ -70,7 +70,7 @@ class DiagonalGaussian(Family):
         return replace(self, mean=self.mean - origin)
 
     def empirical(self, stats: np.ndarray, free: Collection[str]) -> DiagonalGaussian:
-        """The rate from the variances within components, kappa and the shape from the evidence."""
+        """The rate from the variances within components, kappa and the shape by maximising the evidence."""
         rate = replace(self, mean_precision=1e-9).posterior(stats).rate
         expected = self.rate / (self.shape - 1 if self.shape > 1 else self.shape)
         count = max(stats[:, -1].sum() - len(stats), 0.0)
@@ -137,7 +137,7 @@ class DiagonalGaussian(Family):
         return int(self.mean.shape[0])
 
     def posterior(self, stats: np.ndarray) -> NormalGamma:
-        """Normal-Gamma update, with sums taken about the prior mean."""
+        """Normal-Gamma update, with sums centred at the prior mean."""
         dimension, counts = self._dimension, stats[:, -1:]
         squares, total = stats[:, :dimension], stats[:, dimension:-1]
         precision = self.mean_precision + counts

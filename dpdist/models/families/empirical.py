@@ -1,6 +1,7 @@
-"""Empirical Bayes: hyperparameters under which given components have the highest evidence (type II maximum likelihood).
+"""Empirical Bayes: hyperparameters that maximise the evidence of given components (type II maximum likelihood).
 
-Source: MacKay (1992), "Bayesian interpolation"; here over a geometric grid, by climbing along one at a time.
+Source: MacKay (1992), "Bayesian interpolation"; here over a geometric grid, by hill climbing in one hyperparameter at a
+time.
 """
 
 from __future__ import annotations
@@ -12,30 +13,32 @@ import numpy as np
 
 from dpdist.models.families.base import FamilyType
 
-#: Ratio of neighbours on the grid, and how often each hyperparameter is climbed along.
+#: Ratio of adjacent grid points, and number of times each hyperparameter is optimised.
 RATIO, SWEEPS = 2.0, 2
 
 
 class Range(NamedTuple):
-    """Where a hyperparameter is looked for: from `start`, by steps of a ratio, within bounds."""
+    """Search range of a hyperparameter: the initial value, and bounds."""
 
     start: float
     least: float
     most: float
 
 
-#: Degrees of freedom beyond those that a finite expected covariance needs: rows that a component's spread is worth.
+#: Degrees of freedom in excess of those needed for a finite expected covariance: the prior covariance counts as this
+#: many rows.
 FREEDOM = Range(8.0, 1.0, 1024.0)
-#: Rows that the prior mean is worth: one at most, as if each component began with the mean of all.
+#: Number of rows that the prior mean counts as: at most one, as if each component started with one row at the overall
+#: mean.
 PRECISION = Range(0.125, 1e-4, 1.0)
 
 
 def most_evident(posed: Callable[..., FamilyType], ranges: Sequence[Range], stats: np.ndarray) -> FamilyType:
-    """The family of hyperparameters within `ranges` for which components with statistics (K, F) are most evident.
+    """The family with hyperparameters within `ranges` that maximise the evidence of components with statistics (K, F).
 
     Parameters
     ----------
-    posed : the family with hyperparameters given one after the other
+    posed : makes the family from the hyperparameters, in order
     """
     values = [each.start for each in ranges]
 

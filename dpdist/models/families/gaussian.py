@@ -71,7 +71,7 @@ class Gaussian(WishartFamily[NormalWishart]):
         return replace(self, mean=self.mean @ axes, scale=wishart.turned(self.scale, axes))
 
     def empirical(self, stats: np.ndarray, free: Collection[str]) -> Gaussian:
-        """The scale from the covariance within components, kappa and nu from the evidence."""
+        """The scale from the covariance within components, kappa and nu by maximising the evidence."""
         dimension = self.dimension
         about_means = replace(self, mean_precision=1e-9).posterior(stats).factor
         within = wishart.within(self.scale, self.degrees_of_freedom, about_means, stats[:, -1].sum() - len(stats))
@@ -105,7 +105,7 @@ class Gaussian(WishartFamily[NormalWishart]):
         return np.concatenate([-0.5 * matrix, linear, constant[:, None]], axis=1)
 
     def log_predictive(self, features: Features, stats: np.ndarray) -> np.ndarray:
-        """Student t (Murphy 2007, eq. 258), its quadratic form taken as one matrix product."""
+        """Student t (Murphy 2007, eq. 258), with the quadratic form as one matrix product."""
         dimension, post = self.dimension, self.posterior(stats)
         inverse = wishart.packed_inverse(post.factor)
         linear = wishart.times(inverse, post.mean)
@@ -147,7 +147,9 @@ class Gaussian(WishartFamily[NormalWishart]):
         )
 
     def posterior(self, stats: np.ndarray, first: int = 0) -> NormalWishart:
-        """Normal-Wishart update, with sums taken about the prior mean; refusals count components from `first` on."""
+        """Normal-Wishart update, with sums centred at the prior mean; error messages number components from
+        `first` on.
+        """
         dimension, counts = self.dimension, stats[:, -1]
         total = stats[:, -dimension - 1 : -1]
         precision = self.mean_precision + counts

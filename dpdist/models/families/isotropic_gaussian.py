@@ -1,4 +1,4 @@
-"""Gaussian with known variance in every direction and a Normal prior on its mean.
+"""Gaussian with known isotropic variance and a Normal prior on its mean.
 
     mean ~ N(m, s_p^2 I),   x | mean ~ N(mean, s_x^2 I)
 
@@ -83,7 +83,7 @@ class IsotropicGaussian(Family):
         return np.ascontiguousarray(np.concatenate([quadratic, mean / self.variance, constant[:, None]], axis=1).T)
 
     def log_predictive(self, features: Features, stats: np.ndarray) -> np.ndarray:
-        """N(m_k, (s^2 + 1 / precision_k) I), its distances by one matrix product."""
+        """N(m_k, (s^2 + 1 / precision_k) I), with the distances from one matrix product."""
         mean, spread = self._mean(stats), self.variance + 1 / self._precision(stats)
         distance = features[:, :1] - 2 * features[:, 1:-1] @ mean.T + (mean**2).sum(axis=1)
         level = -0.5 * self.mean.shape[0] * np.log(2 * np.pi * spread)

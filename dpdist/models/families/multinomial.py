@@ -43,7 +43,7 @@ class Multinomial(LinearFamily):
         return np.asarray(gammaln(totals + 1) - row_sums_of(rows, log_factorial))
 
     def points(self, rows: Rows) -> Rows:
-        """Rows as proportions, so that long and short rows compare."""
+        """Rows as proportions, so that long and short rows are comparable."""
         totals = np.maximum(np.asarray(rows.sum(axis=1), dtype=np.float64).ravel(), 1.0)
         if is_sparse(rows):
             return sparse.csr_array(sparse.diags_array(1 / totals) @ rows)
@@ -64,7 +64,7 @@ class Multinomial(LinearFamily):
         return coefficients
 
     def log_predictive(self, features: Features, stats: np.ndarray) -> np.ndarray:
-        """Dirichlet-multinomial, base measure apart."""
+        """Dirichlet-multinomial, without the base measure."""
         parameter, rows = self.pseudocount + stats[:, :-1], features[:, :-1]
         sums = rising_sums_of(rows, parameter)
         totals, sizes = parameter.sum(axis=1), np.asarray(rows.sum(axis=1), dtype=np.float64).ravel()
@@ -78,7 +78,7 @@ class Multinomial(LinearFamily):
         return {"probability": (("component", "column"), parameter / parameter.sum(axis=1, keepdims=True))}
 
     def sample(self, stats: np.ndarray, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Draws with as many counts a row as the component's rows have on average, or all rows where it has none."""
+        """Draws with the mean total of the component's rows, or of all rows if the component has none."""
         held, every = np.stack([stats[:, :-1].sum(axis=1), stats[:, -1]]), stats.sum(axis=0)
         counts, rows = np.where(stats[:, -1] > 0, held, [[every[:-1].sum()], [every[-1]]])
         sizes = np.rint(counts / np.maximum(rows, 1e-300)).astype(np.int64)
@@ -90,14 +90,14 @@ class Multinomial(LinearFamily):
 
 
 def rising_sums_of(rows: Rows, parameter: np.ndarray) -> np.ndarray:
-    """Sums over columns of log Gamma(p + x) - log Gamma(p), (n, K), of counts (n, D) and parameters (K, D)."""
+    """Sums over columns of log Gamma(p + x) - log Gamma(p), (n, K), for counts (n, D) and parameters (K, D)."""
     sums = np.empty((rows.shape[0], parameter.shape[0]))
     rising_sums(entries_of(rows), np.ascontiguousarray(parameter), sums)
     return sums
 
 
 def entries_of(rows: Rows) -> Sparse:
-    """Counts, dense or CSR, as kernels take them."""
+    """Counts, dense or CSR, in the form that kernels take."""
     held = rows if is_sparse(rows) else sparse.csr_array(np.asarray(rows))
     return Sparse(held.data.astype(np.float64), held.indices.astype(np.int64), held.indptr.astype(np.int64))
 

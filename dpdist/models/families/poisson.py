@@ -53,7 +53,7 @@ class Poisson(LinearFamily):
         return np.ascontiguousarray(np.concatenate([psi(shape) - np.log(rate), constant[:, None]], axis=1).T)
 
     def log_predictive(self, features: Features, stats: np.ndarray) -> np.ndarray:
-        """A product of negative binomials over the columns, base measure apart."""
+        """A product of negative binomials over the columns, without the base measure."""
         shape, rate = self.posterior(stats)
         rows, slope = features[:, :-1], np.log(rate + 1)
         level = -(shape * np.log1p(1 / rate)).sum(axis=1)

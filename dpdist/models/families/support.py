@@ -1,4 +1,4 @@
-"""Which numbers a family of counts or bits takes: in data that are fitted, and in rows that a model is asked of."""
+"""Values that families of counts or bits accept, in fitted data and in rows to predict."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Support:
     Parameters
     ----------
     least, most : the bounds
-    told : what they are called
-    remedy : what to do about others, a sentence
+    told : description of the values, for messages
+    remedy : a sentence that advises what to do about other values
     """
 
     least: float
@@ -28,7 +28,7 @@ class Support:
     remedy: str
 
     def check_range(self, minimum: np.ndarray, maximum: np.ndarray, integral: bool, family: str) -> None:
-        """Raise :class:`InputError`, which names the `family`, if columns of this range (D,) hold other numbers."""
+        """Raise :class:`InputError`, naming the `family`, if columns with this range (D,) hold other values."""
         if np.isinf(minimum).any() or np.isinf(maximum).any():
             self._refuse(family, "centred, scaled or rotated columns hold any numbers", "Leave the transform out.")
         lowest, highest = int(minimum.argmin()), int(maximum.argmax())
@@ -40,7 +40,7 @@ class Support:
             self._refuse(family, "some entries have a fraction")
 
     def check_rows(self, rows: np.ndarray | sparse.csr_array, places: Sequence[int] | np.ndarray, family: str) -> None:
-        """The same of rows (n, D), which have some `places` (n,) in the data."""
+        """The same check for rows (n, D); `places` (n,) are their positions in the data."""
         held = np.asarray(rows.data if isinstance(rows, sparse.csr_array) else rows).ravel()
         others = np.flatnonzero((held < self.least) | (held > self.most) | (held != np.rint(held)))
         if len(others):
@@ -55,7 +55,7 @@ class Support:
         raise InputError(f"{family} needs {self.told}; {found}. {remedy or self.remedy}")
 
 
-#: Above the last, gamma functions of a few hundred such counts are off by thousandths of a nat and more.
+#: Above the upper bound, gamma functions of sums of a few hundred counts have errors of thousandths of a nat and more.
 COUNTS = Support(
     0.0,
     2.0**31 - 1,

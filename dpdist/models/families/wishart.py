@@ -21,15 +21,15 @@ from dpdist.kernels.packed import fill_scatter, pack_gradient, packed_products, 
 from dpdist.models.families.base import Family
 from dpdist.models.hyperparameters import Hyperparameter, Lone, filled
 
-#: A scatter entry is lost when rounding of the raw second moments may exceed this share of it.
+#: A scatter entry is inaccurate if rounding of the raw second moments may exceed this share of it.
 LOST = 1e-3
-#: Bytes of matrices, (K, D, D), that are made at a time: beside the packed statistics of many components they would be
-#: twice as much again, several times over.
+#: Bytes of (K, D, D) matrices that are computed at a time: for many components at once they would take several times
+#: the memory of the packed statistics.
 BLOCK_BYTES = 2**23
 
 
 class Scale(Hyperparameter[npt.ArrayLike, np.ndarray]):
-    """A number, one a column or a matrix; filled, (D, D) positive definite."""
+    """A number, one per column, or a matrix; filled, (D, D) positive definite."""
 
     wanted = numbers(dimensions=2).or_none("what suits the data")
 
@@ -49,7 +49,7 @@ class Scale(Hyperparameter[npt.ArrayLike, np.ndarray]):
 
 
 def turned(scale: np.ndarray, axes: np.ndarray) -> np.ndarray:
-    """A scale (D, D) for rows that were multiplied by orthonormal `axes` (D, D); symmetric to the bit."""
+    """A scale (D, D) for rows multiplied by orthonormal `axes` (D, D); symmetric to the bit."""
     found = axes.T @ scale @ axes
     return np.asarray((found + found.T) / 2)
 
@@ -58,7 +58,7 @@ Posterior = TypeVar("Posterior")
 
 
 class WishartFamily(Family, Generic[Posterior]):
-    """A family whose precision matrix is Wishart, of which posteriors are made for some components at a time."""
+    """A family with a Wishart prior on the precision matrix; posteriors are computed for blocks of components."""
 
     degrees_of_freedom: Lone
     scale: Scale
@@ -68,15 +68,15 @@ class WishartFamily(Family, Generic[Posterior]):
 
     @abstractmethod
     def posterior(self, stats: np.ndarray, first: int = 0) -> Posterior:
-        """Of components with statistics (K, F), which refusals count from `first` on."""
+        """Posterior of components with statistics (K, F); error messages number the components from `first` on."""
 
     @abstractmethod
     def log_normaliser(self, post: Posterior) -> np.ndarray:
-        """Of posterior densities, (K,), what all have alike apart."""
+        """Log normaliser of the posterior densities, (K,), without constants common to all."""
 
     @abstractmethod
     def gradients(self, post: Posterior) -> np.ndarray:
-        """As :meth:`coefficients`, by component, (K, F)."""
+        """Like :meth:`coefficients`, by component, (K, F)."""
 
     def log_evidence(self, stats: np.ndarray) -> np.ndarray:
         constant = 0.5 * self.dimension * np.log(np.pi)
@@ -90,7 +90,7 @@ class WishartFamily(Family, Generic[Posterior]):
         return found
 
     def posteriors(self, stats: np.ndarray) -> Iterator[tuple[slice, Posterior]]:
-        """Those of some components at a time; one block of none where there are none."""
+        """Blocks of components and their posteriors; one empty block if there are no components."""
         step = max(1, BLOCK_BYTES // (8 * self.dimension**2))
         for start in range(0, max(1, len(stats)), step):
             yield slice(start, start + step), self.posterior(stats[start : start + step], start)
@@ -110,7 +110,7 @@ Kind = TypeVar("Kind", bound=WishartFamily[Any])
 
 
 def with_scale(family: Kind, variance: np.ndarray) -> Kind:
-    """The degrees of freedom, if they are missing, and a scale by which covariances are expected to be `variance` (D,).
+    """The family with degrees of freedom filled, and a scale for which variances are expected to be `variance` (D,).
 
     Raises
     ------
@@ -128,7 +128,7 @@ def with_scale(family: Kind, variance: np.ndarray) -> Kind:
 
 
 def rows_of(components: np.ndarray, some: slice) -> Iterator[tuple[np.ndarray, int]]:
-    """Where each of a block of components stands in `components` (n,), and its place in the block."""
+    """For each component of a block: where it occurs in `components` (n,), and its index in the block."""
     for place, component in enumerate(range(some.start, min(some.stop, components.max(initial=-1) + 1))):
         rows = np.flatnonzero(components == component)
         if len(rows):
@@ -143,7 +143,7 @@ def posterior_scatter(
     mean: np.ndarray,
     precision: np.ndarray,
 ) -> np.ndarray:
-    """Posterior scatter matrices (K, D, D), lower triangles only; arguments as of ``fill_scatter``."""
+    """Posterior scatter matrices (K, D, D), lower triangles only; arguments as in ``fill_scatter``."""
     scatter = np.zeros((len(stats), *scale.shape))
     sums = [np.ascontiguousarray(each) for each in (stats, total, counts)]
     fill_scatter(np.ascontiguousarray(scale), sums[0], sums[1], sums[2], mean, precision, scatter)
@@ -151,14 +151,14 @@ def posterior_scatter(
 
 
 def cholesky(scatter: np.ndarray, raw_diagonal: np.ndarray, counts: np.ndarray, first: int = 0) -> np.ndarray:
-    """Cholesky factors (K, D, D) of posterior scatter matrices, refusing those lost to rounding.
+    """Cholesky factors (K, D, D) of posterior scatter matrices; refuses matrices lost to rounding.
 
     Parameters
     ----------
     scatter : (K, D, D), of which the lower triangles are read
-    raw_diagonal : (K, D), the uncentred second moments they were computed from
-    counts : (K,), named in the message
-    first : what the first of these components is called there
+    raw_diagonal : (K, D), the uncentred second moments from which they were computed
+    counts : (K,), for the message
+    first : number of the first of these components in the message
 
     Raises
     ------
@@ -177,13 +177,13 @@ def cholesky(scatter: np.ndarray, raw_diagonal: np.ndarray, counts: np.ndarray, 
 
 
 def within(scale: np.ndarray, degrees: float, factor: np.ndarray, count: float) -> np.ndarray:
-    """Covariance (D, D) within components, the prior's expected one counted as if D rows had told it.
+    """Covariance (D, D) within components; the prior's expected covariance counts as D rows.
 
     Parameters
     ----------
     scale, degrees : of the prior
     factor : (K, D, D) Cholesky factors of posterior scatters
-    count : rows, less those that told means
+    count : number of rows, minus those used to estimate means
     """
     dimension = len(scale)
     scatter = np.einsum("kij,klj->il", factor, factor) - len(factor) * scale

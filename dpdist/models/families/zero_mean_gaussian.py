@@ -53,7 +53,7 @@ class ZeroMeanGaussian(WishartFamily[Wishart]):
         return replace(self, scale=wishart.turned(self.scale, axes))
 
     def empirical(self, stats: np.ndarray, free: Collection[str]) -> ZeroMeanGaussian:
-        """The scale from the covariance within components, nu from the evidence."""
+        """The scale from the covariance within components, nu by maximising the evidence."""
         dimension = self.dimension
         within = wishart.within(self.scale, self.degrees_of_freedom, self.posterior(stats).factor, stats[:, -1].sum())
 
@@ -77,7 +77,7 @@ class ZeroMeanGaussian(WishartFamily[Wishart]):
         return np.concatenate([-0.5 * matrix, constant[:, None]], axis=1)
 
     def log_predictive(self, features: Features, stats: np.ndarray) -> np.ndarray:
-        """Student t centred at zero, its quadratic form taken as one matrix product."""
+        """Student t centred at zero, with the quadratic form as one matrix product."""
         dimension = self.dimension
         degrees, factor = self.posterior(stats)
         distance = np.maximum(features[:, :-1] @ wishart.packed_inverse(factor).T, 0.0)

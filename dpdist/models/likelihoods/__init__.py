@@ -3,7 +3,7 @@
 from dpdist.models.likelihoods.base import Likelihood, Opening
 from dpdist.models.likelihoods.dirichlet import Dirichlet
 
-#: Likelihoods by name, as configurations and stored models know them.
+#: Likelihoods by name, as in configurations and stored models.
 LIKELIHOODS: dict[str, type[Likelihood]] = {likelihood.name: likelihood for likelihood in (Dirichlet,)}
 
 __all__ = ["LIKELIHOODS", "Dirichlet", "Likelihood", "Opening"]

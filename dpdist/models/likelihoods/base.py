@@ -1,12 +1,12 @@
-"""What a likelihood without a conjugate prior must provide for a sequential pass.
+"""The interface of a likelihood without a conjugate prior, for sequential passes.
 
 A component is a point phi_k in unconstrained coordinates. A row x_i scores it by h_i(k) = log F(x_i | phi_k), scores a
-new one by the log of the integral of F over the prior, and moves it by
+new component by the log of the integral of F over the prior, and updates it by
 
     phi_k <- phi_k + sigma_i (n rho_i(k) grad log F(x_i | phi_k) + grad log p(phi_k)),     sigma_i = i^-kappa / n
 
-A likelihood of your own needs the abstract methods. It then runs in Python, a row at a time and all components at
-once, which takes about half a millisecond a row; a compiled ``advance`` is what makes a pass fast.
+A user-defined likelihood needs the abstract methods. It then runs in Python, one row at a time for all components, at
+about half a millisecond per row; a compiled ``advance`` makes a pass fast.
 
 Source: Lin (2013), "Online learning of nonparametric mixture models via sequential variational approximation", the part
 on models without a conjugate prior.
@@ -28,12 +28,12 @@ LikelihoodType = TypeVar("LikelihoodType", bound="Likelihood")
 
 
 class Opening(NamedTuple):
-    """What rows are to a new component.
+    """Scores and starting points of new components, one for each row.
 
     Parameters
     ----------
     evidence : (n,) log of the integral of F(x_n | phi) over the prior, nats
-    start : (n, P) where a component that the row opens starts
+    start : (n, P) initial parameters of a component that the row opens
     """
 
     evidence: np.ndarray
@@ -44,17 +44,17 @@ class Likelihood(ABC):
     """A likelihood with a prior; subclasses are frozen dataclasses of hyperparameters.
 
     Hyperparameters left at ``None`` are filled by :meth:`with_defaults`; the mathematical methods need them filled.
-    Every method that takes rows must treat each row alike whatever rows stand beside it.
+    Every method that takes rows must treat each row independently of the others.
     """
 
     #: Short name.
     name: str
-    #: Prior draws that :meth:`open_components` is handed.
+    #: Number of prior draws passed to :meth:`open_components`.
     draws: int = 1000
 
     @abstractmethod
     def with_defaults(self: LikelihoodType, moments: Moments) -> LikelihoodType:
-        """The same likelihood with every missing hyperparameter derived from the data's moments."""
+        """The same likelihood with missing hyperparameters derived from the data's moments."""
 
     @abstractmethod
     def log_likelihood(self, observed: np.ndarray, parameters: np.ndarray) -> np.ndarray:
@@ -62,11 +62,11 @@ class Likelihood(ABC):
 
     @abstractmethod
     def gradient(self, observed: np.ndarray, parameters: np.ndarray) -> np.ndarray:
-        """Gradient of log F(x | phi_k) with respect to phi_k, (K, P), of one observed row (Q,)."""
+        """Gradient of log F(x | phi_k) with respect to phi_k, (K, P), for one observed row (Q,)."""
 
     @abstractmethod
     def log_prior_gradient(self, parameters: np.ndarray) -> np.ndarray:
-        """Gradient of the log prior density of phi, in these same coordinates, (K, P)."""
+        """Gradient of the log prior density of phi, in the same coordinates, (K, P)."""
 
     @abstractmethod
     def prior_draws(self, rng: np.random.Generator, count: int, columns: int) -> np.ndarray:
@@ -74,7 +74,7 @@ class Likelihood(ABC):
 
     @abstractmethod
     def describe(self, parameters: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
-        """Estimates for people: name -> (dimension names, array), first dimension ``component``."""
+        """Estimates for users: name -> (dimension names, array); the first dimension is ``component``."""
 
     @abstractmethod
     def sample(self, parameters: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -84,7 +84,9 @@ class Likelihood(ABC):
         """Raise :class:`InputError` if data with these moments cannot come from this likelihood."""
 
     def observe(self, rows: Rows) -> np.ndarray:
-        """What the other methods need of rows (n, D): (n, Q) float64; :class:`InputError` for rows that do not fit."""
+        """What the other methods need of rows (n, D): (n, Q) float64; raises :class:`InputError` for rows out of
+        support.
+        """
         return np.asarray(rows, dtype=np.float64)
 
     def size(self, columns: int) -> int:
@@ -92,10 +94,11 @@ class Likelihood(ABC):
         return columns
 
     def open_components(self, observed: np.ndarray, draws: np.ndarray) -> Opening:
-        """Evidence of rows (n, Q) under a new component, and where it would start.
+        """Evidence of rows (n, Q) under a new component, and its starting point.
 
-        By Monte Carlo over fixed prior draws (M, P): the mean likelihood, and the draws' mean weighted by it, which
-        estimates the posterior mean. Few of the draws count where a row says much about phi; then override this.
+        Monte Carlo over fixed prior draws (M, P): the mean likelihood, and the likelihood-weighted mean of the draws,
+        which estimates the posterior mean. If a row determines phi closely, few draws have weight; override this method
+        then.
         """
         logs = self.log_likelihood(observed, draws)
         totals = logsumexp(logs, axis=1, keepdims=True)
@@ -104,11 +107,11 @@ class Likelihood(ABC):
         )
 
     def precondition(self, gradient: np.ndarray, parameters: np.ndarray) -> np.ndarray:
-        """Gradients (K, P) made steps (K, P); a likelihood may divide by its information. Default: as they are."""
+        """Steps (K, P) from gradients (K, P), for example divided by the information. Default: unchanged."""
         return gradient
 
     def settle(self, parameters: np.ndarray) -> np.ndarray:
-        """Parameters (K, P) after a step or an average, in the form the other methods expect. Default: as they are."""
+        """Parameters (K, P) after a step or an average, in the form the other methods expect. Default: unchanged."""
         return parameters
 
     def advance(
@@ -122,21 +125,21 @@ class Likelihood(ABC):
         table: np.ndarray,
         overlap: np.ndarray,
     ) -> int:
-        """Pass over rows, in place.
+        """Process rows in order, in place.
 
         Parameters
         ----------
         observed, weights : (n, Q) and (n,)
         draws : (M, P) from the prior
-        count : components so far
+        count : present number of components
         law, steps : constants of the pass
-        table : (C, P + 1) parameters and weights, C above count + n
+        table : (C, P + 1) parameters and weights, C > count + n
         overlap : (C, C) sums of min(rho_a, rho_b), or (0, 0)
 
         Returns
         -------
         int
-            Components now; -1 if a score was not a number.
+            New number of components; -1 if a score was not a number.
         """
         seen = steps.seen
         for row, weight in zip(observed, weights, strict=True):
@@ -157,7 +160,7 @@ class Likelihood(ABC):
         table: np.ndarray,
         overlap: np.ndarray,
     ) -> int:
-        """One row; ``steps.seen`` includes it."""
+        """Process one row; ``steps.seen`` includes it."""
         known = np.log(table[:count, -1]) + self.log_likelihood(row[None], table[:count, :-1])[0]
         shares, active = np.empty(count + 1), np.empty(count + 1, dtype=np.int64)
         found, opens = share_row(np.append(known, law.log_concentration + opening.evidence), count, law, shares, active)
@@ -172,7 +175,7 @@ class Likelihood(ABC):
         return count + int(opens)
 
     def _move(self, row: np.ndarray, gained: np.ndarray, touched: np.ndarray, steps: Steps, table: np.ndarray) -> None:
-        """Step of the components `touched`, (A,), for what they gained of a row, (A,)."""
+        """Update the components `touched` (A,) by the weights `gained` (A,) that they gained from a row."""
         if not len(touched):
             return
         parameters, weights = table[touched, :-1], table[touched, -1]

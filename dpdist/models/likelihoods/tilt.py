@@ -1,12 +1,12 @@
-"""The integral of a Dirichlet likelihood over its Dirichlet prior, by a tilt of one variable.
+"""The integral of a Dirichlet likelihood over its Dirichlet prior, by a saddlepoint approximation in one variable.
 
-With y = gamma theta the constraint sum(y) = gamma is all that ties the columns of
+With y = gamma theta, the constraint sum(y) = gamma is the only coupling of the columns in
 
     integral of prod_d x_d^(gamma theta_d) theta_d^(eta - 1) / Gamma(gamma theta_d) over the simplex
 
-together: it is the density at gamma of a sum of independent variables, with kappa(t) the log of the integral over
-y > 0 of exp(t y) y^(eta - 1) / Gamma(y), and t_d = log x_d. Its saddlepoint approximation needs one function of one
-variable, kappa with four derivatives, tabulated here; the kernel ``evidence_rows`` does the rest.
+so the integral is the density at gamma of a sum of independent variables. Let kappa(t) be the log of the integral over
+y > 0 of exp(t y) y^(eta - 1) / Gamma(y), and t_d = log x_d. The saddlepoint approximation needs this function of one
+variable and four derivatives, tabulated here; the kernel ``evidence_rows`` computes the rest.
 
 Source: Daniels (1954), "Saddlepoint approximations in statistics", section 2, with its second term.
 """
@@ -20,7 +20,7 @@ from scipy.special import gammaln, logsumexp
 
 from dpdist.kernels.sequential_dirichlet import Curve
 
-#: Points of the table, and how many of the quadrature a standard deviation of the narrowest integrand.
+#: Number of points in the table, and quadrature points per standard deviation of the narrowest integrand.
 POINTS, FINE = 800, 1.5
 
 
@@ -33,7 +33,7 @@ def tabulate(precision: float, eta: float, dimension: int, smallest: float) -> C
     precision : gamma
     eta : parameter of the symmetric prior
     dimension : D
-    smallest : least entry of a row, above zero
+    smallest : smallest possible entry of a row, above zero
 
     Returns
     -------
@@ -49,7 +49,7 @@ def tabulate(precision: float, eta: float, dimension: int, smallest: float) -> C
 
 
 def _cumulants(places: np.ndarray, eta: float) -> np.ndarray:
-    """kappa, then the logs of the tilted mean and variance, then the third and fourth cumulant: (T, 5)."""
+    """kappa, the logs of the tilted mean and variance, and the third and fourth cumulant: (T, 5)."""
     top = max(np.exp(places.max()), 1.0) + eta
     step = 1 / (FINE * np.sqrt(top + 1))
     low = np.log(eta + 1) - np.log(max(-places.min(), 1.0)) - 40 / (eta + 1) - np.sqrt(80 / (eta + 1))
@@ -65,7 +65,9 @@ def _cumulants(places: np.ndarray, eta: float) -> np.ndarray:
 
 
 def _log_scale(precision: float, eta: float, dimension: int) -> float:
-    """log of what the integral is multiplied by: constants of likelihood and prior, and of theta -> y."""
+    """Log of the integral's factor: constants of the likelihood, the prior and the change of variables from
+    theta to y.
+    """
     total = dimension * eta
     constants = gammaln(precision) + gammaln(total) - dimension * gammaln(eta) + (1 - total) * np.log(precision)
     return float(constants - 0.5 * np.log(2 * np.pi))
