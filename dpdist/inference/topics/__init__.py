@@ -1,1 +1,1 @@
-"""Hierarchical Dirichlet process topic models: documents share topics, whose number is learned."""
+"""Hierarchical Dirichlet process topic models: documents share topics, and the number of topics is learned."""

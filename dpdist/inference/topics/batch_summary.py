@@ -1,4 +1,4 @@
-"""What a batch of documents leaves behind: sums under the current topics and under candidates."""
+"""Summary of a batch of documents: sums under the current topics and under candidates."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Measured:
     Parameters
     ----------
     summary : their sums
-    pairs : sums of unions of two topics
-    topics : the topics of each document, where they are at hand; None in sums
+    pairs : sums for unions of two topics
+    topics : of each document, if available; None in sums
     """
 
     summary: TopicSummary
@@ -41,15 +41,15 @@ class Measured:
         return Measured(self.summary + other.summary, self.pairs + other.pairs)
 
     def scaled(self, factor: float) -> Measured:
-        """Every sum times `factor`."""
+        """All sums multiplied by `factor`."""
         return Measured(self.summary.scaled(factor), self.pairs.scaled(factor))
 
 
 @dataclass(frozen=True, eq=False)
 class TopicBatchSummary:
-    """The last local step of a batch, or a sum of such: under the current topics, and under candidates, if any.
+    """The last local step of a batch, or a sum of such steps: under the current topics, and under candidates, if any.
 
-    `documents` says where the topics of its documents are; None before the first local step, and in sums over batches.
+    `documents` locates the topics of its documents; None before the first local step, and in sums over batches.
     """
 
     current: Measured
@@ -58,12 +58,12 @@ class TopicBatchSummary:
 
     @property
     def summary(self) -> TopicSummary:
-        """Under the current topics."""
+        """The sums under the current topics."""
         return self.current.summary
 
     @property
     def files(self) -> dict[str, dict[str, str]]:
-        """Digests of the files that go with it, by folder."""
+        """Folder -> file name -> digest, of the files that belong to it."""
         return {} if self.documents is None else self.documents.files
 
     def __add__(self, other: TopicBatchSummary) -> TopicBatchSummary:
@@ -72,14 +72,14 @@ class TopicBatchSummary:
         return TopicBatchSummary(self.current + other.current, candidate)
 
     def scaled(self, factor: float) -> TopicBatchSummary:
-        """Every sum times `factor`."""
+        """All sums multiplied by `factor`."""
         candidate = None if self.candidate is None else self.candidate.scaled(factor)
         return TopicBatchSummary(self.current.scaled(factor), candidate)
 
 
 @dataclass(frozen=True, eq=False)
 class TopicLocalStep:
-    """What comes back from documents; adds over partitions of a batch."""
+    """The result of the local step on documents; adds over partitions of a batch."""
 
     batch_summary: TopicBatchSummary
     sample: Sample
@@ -92,7 +92,7 @@ class TopicLocalStep:
 
 
 def with_added(summary: TopicSummary, added: int) -> TopicSummary:
-    """The same documents before they are fitted under `added` new topics, which come last and have no sums yet."""
+    """The same documents with `added` new topics, which come last and have no sums before the next local step."""
     groups = np.insert(summary.groups, [len(summary.entropy)] * added, 0.0, axis=0)
     words = np.concatenate([summary.words, np.zeros((len(summary.words), added))], axis=1)
     return TopicSummary(words, np.concatenate([summary.entropy, np.zeros(added)]), groups, summary.totals)
@@ -111,13 +111,13 @@ def with_removed(summary: TopicSummary, removed: np.ndarray) -> TopicSummary:
 def united(
     summary: TopicSummary, measured: PairSums, pairs: np.ndarray, chosen: np.ndarray, order: np.ndarray | None = None
 ) -> TopicSummary:
-    """The same documents with the `chosen` of the `pairs` made one each, in the first one's place.
+    """The same documents with the `chosen` of the `pairs` merged, each in place of its first topic.
 
     Parameters
     ----------
     pairs : (P, 2) topics
-    chosen : which of them, no topic twice
-    order : of the topics that are left; default: as they are
+    chosen : indices of the merged pairs, no topic twice
+    order : of the remaining topics; default: unchanged
     """
     topics = len(summary.entropy)
     first, second = pairs[chosen, 0], pairs[chosen, 1]
@@ -135,7 +135,7 @@ def united(
 
 
 def unused(summary: TopicSummary, prior: float) -> np.ndarray:
-    """Sums (4,) of a topic that no document uses and each gives the same `prior`."""
+    """Sums (4,) of a topic that no document uses, with the same `prior` in each document."""
     row, documents = np.zeros(4), summary.totals[DOCUMENTS]
     if documents > 0:
         row[LOG_PI] = documents * psi(prior) - summary.totals[PSI_SUM]

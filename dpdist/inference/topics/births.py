@@ -1,8 +1,9 @@
-"""New topics from a sample of documents, which replace those that fit them worst.
+"""New topics from a sample of documents, which replace the topics that fit it worst.
 
-Seeds are what these topics explain of documents chosen far from one another; batch inference on what they explain of
-the sample makes topics of them. So a group of topics, or all of them, is analysed afresh: beside topics that stay, new
-ones would get what these leave. What other topics explain stays with them until the next local step of all documents.
+The seeds are the parts of documents, chosen far from each other, that the replaced topics explain; batch inference on
+the parts of the whole sample that these topics explain makes topics of them. So a group of topics, or all of them, is
+refitted: next to topics that stay, new ones would get only what these leave. Tokens of other topics stay with them
+until the next local step of all documents.
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ from dpdist.inference.topics.summary import DOCUMENTS, LOG_PI, PSI_SUM, TOKENS, 
 from dpdist.kernels.topics import expect_counts
 from dpdist.models.families.multinomial import entries_of
 
-#: Updates of a document while topics are sought; they need not be settled.
+#: Updates of a document during a search; they need not converge.
 _EFFORT = Effort(tolerance=1e-2, most=30)
-#: Iterations in which documents may take up any topic, where there are none yet and where there are some; then they
-#: settle among those they have.
+#: Number of iterations in which documents may use any topic, without and with existing topics; afterwards they use only
+#: those that they have.
 _FIRST, _FRESH = 4, 2
-#: Share of a word in a document below which topics have none of it.
+#: If the replaced topics have a smaller share of a word in a document, it counts as zero.
 _LEAST_SHARE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
 class Seeds:
-    """Topics to try in the place of others.
+    """Topics to try in place of others.
 
     Parameters
     ----------
     words : (W, B) expected counts, scaled to the whole corpus
-    log_pi : (B,) sums of E log pi, scaled alike
-    replaced : positions of the topics whose place they take
+    log_pi : (B,) sums of E log pi, scaled in the same way
+    replaced : positions of the topics that they replace
     """
 
     words: np.ndarray
@@ -59,23 +60,23 @@ def seek_topics(
     replaced: int = 0,
     words: np.ndarray | None = None,
 ) -> tuple[Seeds, TopicSummary]:
-    """Look for new topics in a sample.
+    """Find new topics in a sample.
 
     Parameters
     ----------
     model : of the corpus
-    total : sums over the corpus under the topics in use; None where there are none
+    total : sums over the corpus under the topics in use; None if there are none
     documents : (n, W) the sample
-    whole : totals of the corpus, as of :class:`TopicSummary`
-    topics : number to look for
+    whole : totals of the corpus, as in :class:`TopicSummary`
+    topics : number to search for
     iterations : of batch inference on the sample
     rng : of the seeds
-    replaced : number of topics in use to do without, those that fit their documents worst; all others are held
-    words : (W, B) counts that topics begin with; default: what the topics replaced explain of documents far apart
+    replaced : number of topics in use to replace, those that fit their documents worst; the others are fixed
+    words : (W, B) initial counts of topics; default: what the replaced topics explain of documents far from each other
 
     Returns
     -------
-    seeds : those of the new topics that the sample uses
+    seeds : the new topics that the sample uses
     summary : sums over the sample under all topics
     """
     scale, counts, gone, weight = whole[DOCUMENTS] / documents.shape[0], documents, np.zeros(0, dtype=np.int64), 1.0
@@ -96,7 +97,7 @@ def seek_topics(
     used = fresh.sum(axis=0) > _least(whole, scale)
     log_pi = summary.groups[:-1, LOG_PI]
     if total is not None:
-        # Documents have other tokens besides, and proportions of other topics.
+        # Documents also have tokens and proportions of other topics.
         tokens = np.asarray(documents.sum(axis=1), dtype=np.float64).ravel()
         log_pi = log_pi + summary.totals[PSI_SUM] - psi(model.allocation.document_concentration + tokens).sum()
     return Seeds(np.ascontiguousarray(fresh[:, used]), scale * log_pi[used], gone), summary
@@ -124,12 +125,12 @@ def _attributed(
 def _misfits(
     used: sparse.csr_array, words: np.ndarray, documents: sparse.csr_array, expected: np.ndarray
 ) -> np.ndarray:
-    """By how much documents' counts differ from what is expected of them, in nats a token of each topic, (K,).
+    """Deviation of documents' counts from their expectation, in nats per token of each topic, (K,).
 
-    The sum of c log(c / expected), shared out among topics as the tokens are, is about half the number of distinct
-    words where these are drawn from the topic, and more where they are drawn from several. That holds of words of which
-    a document is expected to have some; of those expected in few documents it is more by chance alone, so that topics
-    of many rare words are among the first to give way.
+    The sum of c log(c / expected), divided among topics like the tokens, is about half the number of distinct words if
+    these are drawn from the topic, and more if they are drawn from several. This holds for words with an expected count
+    of one or more in a document. For rarer words the sum is larger by chance alone, so topics with many rare words are
+    among the first to be replaced.
     """
     ratio = documents.data / np.maximum(expected, 1e-300)
     apart = _with_data(documents, ratio * np.log(ratio) - 0.5 / np.maximum(expected, 1e-300)) @ words

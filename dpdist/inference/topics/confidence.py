@@ -1,23 +1,24 @@
-"""How sure the gain of a move is that is judged on a mini-batch: its standard error over the documents seen.
+"""Uncertainty of a move's gain on a mini-batch: its standard error over the documents seen.
 
-With lambda and beta as they are, a gain is a constant and a sum over documents, scaled to the corpus,
+With lambda and beta fixed, a gain is a constant plus a sum over documents, scaled to the corpus,
 
     G = c + D/n sum_{j in S} g_j,
 
-and what the n documents of a mini-batch S, drawn from D without replacement, tell of it has the standard error
+and its estimate from a mini-batch S of n documents, drawn from D without replacement, has the standard error
 
     D sqrt(s^2 / n (1 - n/D)),    s^2 = sum_j (g_j - mean g)^2 / (n - 1),
 
-none where all documents are seen, and no bound where one is. Documents that use none of a move's topics have g_j = 0
-and count. A move that is to be accepted with confidence p must gain more than Phi^-1(p) standard errors. What was
-fitted to the same documents, as the halves of a split are, is held fixed, and so is the factor max(1, T_k / S_k) of
-deletes (:mod:`dpdist.inference.topics.online_deletes`): p is no promise, but a scale from bold to careful.
+zero if all documents are seen, and infinite if only one is. Documents that use none of a move's topics have g_j = 0 and
+are counted. With confidence p, a move is accepted if its gain exceeds Phi^-1(p) standard errors. Quantities fitted to
+the same documents, such as the halves of a split, are treated as fixed, and so is the factor max(1, T_k / S_k) of
+deletes (:mod:`dpdist.inference.topics.online_deletes`): p is not a guaranteed probability, but a scale from bold to
+cautious.
 
-Documents are fitted once more, one by one, in just the way in which they were for the gain.
+Documents are fitted again one by one, in the same way as for the gain.
 
-Source: Bryant & Sudderth (NeurIPS 2012), section 3, who suggest intervals of confidence for what mini-batches accept;
-the standard error of a total under sampling without replacement is that of Cochran, Sampling techniques (1977),
-chapter 2.
+Source: Bryant & Sudderth (NeurIPS 2012), section 3, who suggest confidence intervals for moves accepted on
+mini-batches; the standard error of a total under sampling without replacement is that of Cochran, Sampling techniques
+(1977), chapter 2.
 """
 
 from __future__ import annotations
@@ -44,21 +45,23 @@ from dpdist.kernels.topics import LEAST_WEIGHT
 
 @dataclass(frozen=True, eq=False)
 class Contributions:
-    """Of documents to P gains: sums of g_j, and of their squares, (P,) each; adds over documents."""
+    """Sums over documents of their contributions g_j to P gains, and of their squares, (P,) each; adds over
+    documents.
+    """
 
     first: np.ndarray
     second: np.ndarray
 
     @staticmethod
     def of(values: np.ndarray) -> Contributions:
-        """From g_j of some documents, (n, P)."""
+        """From g_j of documents, (n, P)."""
         return Contributions(values.sum(axis=0), (values**2).sum(axis=0))
 
     def __add__(self, other: Contributions) -> Contributions:
         return Contributions(self.first + other.first, self.second + other.second)
 
     def standard_errors(self, documents: float, corpus: float) -> np.ndarray:
-        """Of the sums scaled from so many documents to those of the corpus, (P,)."""
+        """Standard errors of the sums scaled from `documents` to `corpus` documents, (P,)."""
         if documents >= corpus:
             return np.zeros_like(self.first)
         if documents < 2:
@@ -75,12 +78,12 @@ def doubts(
     function: Callable[..., Contributions],
     *columns: Sequence[object],
 ) -> np.ndarray:
-    """Nats that gains must exceed to be above zero by so many standard errors, (P,).
+    """Nats that gains must exceed to be `errors` standard errors above zero, (P,).
 
     Parameters
     ----------
     documents, corpus : n and D
-    function, columns : gives the contributions of each partition
+    function, columns : compute the contributions of each partition
     """
     found = backend.fetch([backend.total(function, *columns)])[0]
     return errors * found.standard_errors(documents, corpus)
@@ -88,7 +91,9 @@ def doubts(
 
 @dataclass(frozen=True, eq=False)
 class UnionLogs:
-    """Pairs (P, 2) of topics, and E log phi of their unions less that of the first and of the second, (W, P) each."""
+    """Pairs (P, 2) of topics, and E log phi of their unions minus that of the first and of the second topic, (W, P)
+    each.
+    """
 
     pairs: np.ndarray
     first: np.ndarray
@@ -105,7 +110,7 @@ class UnionLogs:
 def union_contributions(
     partition: Partition, done: OnlineLocalStep, posterior: TopicPosterior, logs: UnionLogs, effort: Effort
 ) -> Contributions:
-    """A partition's, to the gains of making pairs of topics one. What documents' slack changes, the weights undo."""
+    """Contributions of a partition to the gains of merging pairs of topics. Changes of slack and weights cancel."""
     before, effort = done.measured.topics, replace(effort, most=1, fresh=False)
     assert before is not None, "documents of a partition are known"
     first, second = logs.pairs.T
@@ -127,12 +132,12 @@ def split_contributions(
     task: tuple[object, ...],
     logs: tuple[np.ndarray, ...],
 ) -> Contributions:
-    """A partition's, to the gains of C splits.
+    """Contributions of a partition to the gains of C splits.
 
     Parameters
     ----------
-    alone, divide, tokens, task : as of :class:`~dpdist.inference.topics.restricted.Restricted`
-    logs : E log phi of the halves less that of their topic, (W, 2) of each
+    alone, divide, tokens, task : as in :class:`~dpdist.inference.topics.restricted.Restricted`
+    logs : E log phi of the halves minus that of their topic, (W, 2) for each split
     """
     parts = []
     for own, order, log_odds in zip(tokens, task, logs, strict=True):
@@ -145,12 +150,12 @@ def split_contributions(
 
 
 def _beside(parts: Sequence[Contributions]) -> Contributions:
-    """Of the same documents, to the gains of all parts one after the other."""
+    """Contributions of the same documents to the gains of all parts, concatenated."""
     return Contributions(*(np.concatenate([getattr(each, name) for each in parts]) for name in ("first", "second")))
 
 
 def split_logs(model: TopicModel, words: np.ndarray, splits: Sequence[Split]) -> tuple[np.ndarray, ...]:
-    """What :func:`split_contributions` wants, from the topics' expected counts (W, K)."""
+    """The `logs` of :func:`split_contributions`, from the topics' expected counts (W, K)."""
     return tuple(
         expected_log_words(model, split.words) - expected_log_words(model, words[:, [split.topic]]) for split in splits
     )
@@ -164,7 +169,7 @@ def delete_contributions(
     topics: np.ndarray,
     effort: Effort,
 ) -> Contributions:
-    """A partition's, to what doing without each of `topics` (C,) changes of the bound of the documents that use it."""
+    """Contributions of a partition to the change of its documents' bound if each of `topics` (C,) is deleted."""
     parts, afresh = list[Contributions](), replace(effort, fresh=True)
     for documents, *starts in with_and_without(partition, measured, posterior, merging, topics):
         before, after = (_bounds(one, documents, known, afresh) for one, known in starts)
@@ -175,7 +180,7 @@ def delete_contributions(
 def _bounds(
     posterior: TopicPosterior, documents: sparse.csr_array, before: DocumentTopics, effort: Effort
 ) -> np.ndarray:
-    """Of each document (n, 1), apart from what is the same under all or some of the topics."""
+    """The bound of each document (n, 1), without terms that are equal with and without the deleted topic."""
     found, cumulant = np.zeros((documents.shape[0], 1)), gammaln(posterior.prior).sum()
     for j, (words, own) in enumerate(_one_by_one(posterior, documents, before, NO_PAIRS, effort)):
         seen, logs = own.summary.words, np.log(np.maximum(posterior.weights[words], LEAST_WEIGHT))
@@ -186,7 +191,7 @@ def _bounds(
 def _one_by_one(
     posterior: TopicPosterior, documents: sparse.csr_array, before: DocumentTopics, pairs: np.ndarray, effort: Effort
 ) -> Iterator[tuple[np.ndarray, Measured]]:
-    """Each document's words, and what the local step has of them and of it alone."""
+    """The words of each document, and the result of a local step on this document alone."""
     for j in range(documents.shape[0]):
         part = slice(documents.indptr[j], documents.indptr[j + 1])
         words = documents.indices[part]

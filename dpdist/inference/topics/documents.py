@@ -1,4 +1,4 @@
-"""The local step on documents: sums for the bound, and each document's topics for its next visit."""
+"""The local step for documents: sums for the bound, and each document's topics for its next visit."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from dpdist.kernels.topic_updates import LEAST
 from dpdist.kernels.topics import expected_logs
 from dpdist.models.families.multinomial import entries_of
 
-#: No pairs of topics.
+#: An empty array of pairs of topics.
 NO_PAIRS = np.zeros((0, 2), dtype=np.int64)
-#: Documents of a block, of which n_jk is held densely.
+#: Number of documents in a block, for which n_jk is stored densely.
 BLOCK = 256
 
 
@@ -45,7 +45,7 @@ class Effort:
 
 @dataclass(frozen=True, eq=False)
 class DocumentTopics:
-    """n_jk of documents as CSR: `indptr` (n + 1,), `topics` and `counts` (float32: where the next visit starts)."""
+    """n_jk of documents as CSR: `indptr` (n + 1,), `topics` and `counts` (float32; the start of the next visit)."""
 
     indptr: Annotated[np.ndarray, Stored(("document_boundary",), "boundaries of documents in their topics")]
     topics: Annotated[np.ndarray, Stored(("use",), "topic that a document uses")]
@@ -53,7 +53,7 @@ class DocumentTopics:
 
     @staticmethod
     def unknown(documents: int) -> DocumentTopics:
-        """Documents never visited."""
+        """Documents that were never visited."""
         return DocumentTopics(
             np.zeros(documents + 1, dtype=np.int64), np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32)
         )
@@ -71,7 +71,7 @@ class DocumentTopics:
 
     @property
     def entries(self) -> Sparse:
-        """n_jk as kernels take it."""
+        """n_jk in the form that kernels take."""
         return Sparse(self.counts.astype(np.float64), self.topics.astype(np.int64), self.indptr)
 
     def matrix(self, topics: int) -> sparse.csr_array:
@@ -79,12 +79,14 @@ class DocumentTopics:
         return sparse.csr_array((self.counts.astype(np.float64), self.topics, self.indptr), shape=(len(self), topics))
 
     def part(self, start: int, stop: int) -> DocumentTopics:
-        """Of documents `start` to `stop`."""
+        """The documents from `start` to `stop`."""
         first, last = self.indptr[start], self.indptr[stop]
         return DocumentTopics(self.indptr[start : stop + 1] - first, self.topics[first:last], self.counts[first:last])
 
     def renamed(self, names: np.ndarray) -> DocumentTopics:
-        """With topic k called ``names[k]``; those called -1 are forgotten, those called the same become one."""
+        """The documents with topic k renamed to ``names[k]``; topics renamed to -1 are dropped, and equal names are
+        summed.
+        """
         if np.array_equal(names, np.arange(len(names))):
             return self
         named = names[self.topics]
@@ -101,7 +103,7 @@ class DocumentTopics:
 
 
 def join_documents(parts: list[DocumentTopics]) -> DocumentTopics:
-    """Documents one set after the other; of no sets none."""
+    """Concatenated documents; an empty list gives no documents."""
     none = DocumentTopics.unknown(0)
     ends = np.cumsum([0, *(part.indptr[-1] for part in parts)])
     indptr = [part.indptr[1:] + end for part, end in zip(parts, ends[:-1], strict=True)]
@@ -114,21 +116,21 @@ def join_documents(parts: list[DocumentTopics]) -> DocumentTopics:
 
 @dataclass(frozen=True, eq=False)
 class PairSums:
-    """Of unions of two topics: the change of `entropy` (P,), and `groups` (P, 4) as of :class:`TopicSummary`."""
+    """Sums for unions of two topics: the change of `entropy` (P,), and `groups` (P, 4) as in :class:`TopicSummary`."""
 
     entropy: Annotated[np.ndarray, Stored(("pair",), "change of entropy if a pair of topics is one", "nat")]
     groups: Annotated[np.ndarray, Stored(("pair", "group_sum"), "sums over documents, for unions of two")]
 
     @staticmethod
     def zeros(pairs: int) -> PairSums:
-        """Of no documents."""
+        """The sums over zero documents."""
         return PairSums(np.zeros(pairs), np.zeros((pairs, 4)))
 
     def __add__(self, other: PairSums) -> PairSums:
         return PairSums(self.entropy + other.entropy, self.groups + other.groups)
 
     def scaled(self, factor: float) -> PairSums:
-        """Every entry times `factor`."""
+        """All entries multiplied by `factor`."""
         return PairSums(factor * self.entropy, factor * self.groups)
 
 
@@ -145,7 +147,7 @@ def local_step(
     ----------
     posterior : q
     documents : CSR counts
-    before : their topics at an earlier visit
+    before : their topics after an earlier visit
     pairs : (P, 2) topics whose unions are measured
     effort : how far documents are iterated
 
@@ -178,7 +180,7 @@ def _share_block(
     effort: Effort,
     sums: Sums,
 ) -> DocumentTopics:
-    """The topics of the documents from `start` on whose earlier ones are `before`; adds to the sums."""
+    """The topics of the documents from `start` on, whose earlier topics are `before`; adds to the sums."""
     held = np.zeros((len(before), posterior.weights.shape[1]))
     failed = share_documents(
         entries._replace(begins=entries.begins[start : start + len(before) + 1]),
@@ -201,5 +203,7 @@ def _share_block(
 
 
 def _with_slack(groups: np.ndarray, prior: np.ndarray, documents: int) -> np.ndarray:
-    """Sums of E log pi and log Gamma (R, 2), with the slack and the prior: n_jk - theta_jk is minus the prior."""
+    """Sums of E log pi and log Gamma (R, 2), extended by the slack and the prior; n_jk - theta_jk is minus the
+    prior.
+    """
     return np.column_stack([groups, -prior * groups[:, 0], documents * prior])

@@ -1,4 +1,4 @@
-"""How topic models are fitted: what the loop does with their documents, and with every lap's end."""
+"""Fitting memoized topic models: how the loop processes documents and the end of each lap."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def first_topic_state(problem: PosteriorProblem, source: Source, start: TopicSum
 
     Parameters
     ----------
-    start : sums over documents under the first topics, scaled to the whole corpus
+    start : sums over documents under the initial topics, scaled to the whole corpus
     """
     topics = len(start.entropy)
     return first_lap(
@@ -45,11 +45,11 @@ def first_topic_state(problem: PosteriorProblem, source: Source, start: TopicSum
 def topic_steps(
     problem: PosteriorProblem, source: Source, state: State, backend: Backend, path: str | None = None
 ) -> Iterator[Step]:
-    """Run laps from `state` without end, stopping after every batch; the caller decides when to stop.
+    """Run laps from `state` without end and yield after every batch; the caller decides when to stop.
 
     Parameters
     ----------
-    path : where the run is stored, and documents' topics can be kept; None for nowhere
+    path : place of the run, where documents' topics can be stored; None if there is none
     """
     return run_steps(_TopicWork(problem, DocumentFiles.at(path, backend)), source, state, backend)
 
@@ -62,8 +62,8 @@ class _TopicWork(Work):
     def task(self, state: State, total: TopicBatchSummary) -> TopicLocalStepTask:
         problem, trials, candidate = self._problem, _trials(state), total.candidate
         current = trials.model or problem.model
-        # Starting documents afresh costs as much again. Where candidates are tried only these have it, in their first
-        # lap; but for it documents go on from where they were.
+        # Fresh starts of documents double the cost. If there are candidates, only these use fresh starts, in their
+        # first lap; otherwise documents continue from their earlier topics.
         going_on = replace(problem.effort, fresh=False)
         effort = problem.effort if candidate is None else going_on
         tried = None
@@ -123,7 +123,7 @@ class _TopicWork(Work):
     def _warm_start(
         self, backend: Backend, moves: TopicLapMoves, batch_summaries: Sequence[TopicBatchSummary]
     ) -> TopicBatchSummary | None:
-        """What stands for documents not fitted yet under the candidates of the next lap; None if there is no need."""
+        """Sums in place of documents not yet fitted under the next lap's candidates; None if none are needed."""
         after = moves.component_map.after
         if after.kind != "delete" or after.age > 0:
             return moves.warm_start
@@ -145,5 +145,5 @@ def _trials(state: State) -> TopicTrials:
 
 
 def _sampling_probabilities(problem: PosteriorProblem, trials: TopicTrials, documents: float) -> np.ndarray:
-    """The chance with which a document joins the sample of a lap, (1,)."""
+    """The probability with which a document joins the sample of a lap, (1,)."""
     return np.array([min(1.0, 1.2 * wanted_documents(problem.plan, trials) / max(documents, 1))])

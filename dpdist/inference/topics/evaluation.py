@@ -1,7 +1,7 @@
-"""How well topics explain documents they have not seen, and what people look at in topics.
+"""Held-out evaluation of topics, and summaries of topics for users.
 
-The score is document completion: proportions are fitted to most of a test document's tokens with the topics fixed,
-and the other tokens are scored with them. Source: Bryant & Sudderth (NeurIPS 2012), section 4.
+The score is document completion: proportions are fitted to most of a test document's tokens with fixed topics, and the
+other tokens are scored under them. Source: Bryant & Sudderth (NeurIPS 2012), section 4.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from dpdist.core.errors import InputError
 from dpdist.kernels.topics import complete_documents
 from dpdist.models.families.multinomial import entries_of
 
-#: Mean change of a topic's tokens, as a share of the tokens a topic has on average or of one token if that is more, at
-#: which a document has converged, and the largest number of its updates.
+#: Convergence of a document: mean change of a topic's tokens, as a share of the mean tokens per topic or of one token
+#: if that is more; and the largest number of updates.
 _TOLERANCE, _MOST = 1e-3, 200
 
 
 class Score(NamedTuple):
-    """Held-out score: nats a token (`per_token`), and the `tokens` scored."""
+    """Held-out score: nats per token (`per_token`), and the number of `tokens` scored."""
 
     per_token: float
     tokens: float
@@ -40,8 +40,8 @@ def completion_score(
     ----------
     topics : (K, W) expected probabilities of words, rows sum to 1
     prior : (K,) Dirichlet parameter of a document's proportions: alpha times the expected global weights
-    observed : (n, W) CSR, the tokens that proportions are fitted to
-    held : (n, W) CSR, the tokens scored
+    observed : (n, W) CSR, the tokens to which proportions are fitted
+    held : (n, W) CSR, the tokens that are scored
 
     Raises
     ------
@@ -75,7 +75,7 @@ def coherence(topics: np.ndarray, documents: sparse.csr_array, words: int = 10) 
     """Normalised pointwise mutual information of topics' top words within documents, (K,), from -1 to 1.
 
     The mean over pairs of the `words` most probable words of log [p(u, v) / (p(u) p(v))] / -log p(u, v), where p are
-    shares of the documents that hold a word or both; pairs that never meet count -1. Source: Bouma (2009).
+    the shares of documents that contain a word or both; pairs that never occur together count -1. Source: Bouma (2009).
     """
     words = whole(2).take("words", words)
     if topics.shape[1] < 2:

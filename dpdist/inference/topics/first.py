@@ -1,12 +1,14 @@
-"""The first topics of a model, looked for in a sample of documents.
+"""The initial topics of a model, found in a sample of documents.
 
-They begin with documents far from one another, or with groups of words that occur together. Neither is better on all
-corpora, and the bound does not tell: short documents of few words want the one, long ones the other. So both are tried
-on most of the sample, and the one that predicts words of its other documents better is taken, on all of it.
+They are initialised from documents far from each other, or from groups of words that occur together. Neither is better
+on all corpora, and the bound does not tell which: the former suits short documents of few words, the latter long
+documents. So both are tried on most of the sample, and the one that better predicts words of its other documents is
+used on the whole sample.
 
-Where other topics were tried in vain and all may be replaced, fewer groups are tried too, and few of few words. Few
-topics of which most documents have some of each are hardly found from many, since those blur; but from many more are
-found on most corpora, and a short look at a sample does not tell that, which the bound of the whole corpus does.
+After refused births, if all topics may be replaced, fewer groups are tried too, down to a few groups. A small number of
+topics, several of which are mixed in most documents, is hardly found from many groups, because those blur. On most
+corpora, however, many groups find more topics. A short test on a sample cannot decide this; the bound of the whole
+corpus does.
 """
 
 from __future__ import annotations
@@ -22,18 +24,18 @@ from dpdist.inference.topics.prediction import MOST_DRAWN, split_tokens
 from dpdist.inference.topics.summary import DOCUMENTS, TopicSummary
 from dpdist.inference.topics.word_groups import word_groups
 
-#: Words of a group on average, at least; and where fewer groups are tried, which the bound judges.
+#: Smallest mean number of words per group; and the same if fewer groups are tried, which the bound judges.
 _COMPANY, _LEAST = 5, 3
-#: By what the number of groups is divided for fewer of them.
+#: Divisor of the number of groups when fewer are tried.
 _FEWER = 2
-#: Of so many documents of the sample one is set apart, and of its tokens this share is observed.
+#: One in this many documents of the sample is held out, and this share of its tokens is observed.
 _EACH, _OBSERVED = 10, 0.8
 
 
 def first_topics(
     model: TopicModel, documents: sparse.csr_array, whole: np.ndarray, topics: int, iterations: int, seed: int
 ) -> TopicSummary:
-    """Sums over a corpus under its first topics; arguments as of :func:`seek_first`."""
+    """Sums over a corpus under its initial topics; arguments as in :func:`seek_first`."""
     found = seek_first(model, documents, whole, topics, iterations, seed)[1]
     return found.scaled(whole[DOCUMENTS] / documents.shape[0])
 
@@ -47,21 +49,21 @@ def seek_first(
     seed: int,
     fewer: bool = False,
 ) -> tuple[Seeds, TopicSummary]:
-    """Look for topics in a sample beside which there are no others.
+    """Find topics in a sample when there are no other topics.
 
     Parameters
     ----------
     model : of the corpus
-    documents : (n, W) a sample of documents with words, in a random order
-    whole : totals of the corpus, as of :class:`TopicSummary`
-    topics : largest number of them
+    documents : (n, W) a sample of nonempty documents, in random order
+    whole : totals of the corpus, as in :class:`TopicSummary`
+    topics : largest number of topics
     iterations : of batch inference on the sample
-    seed : of the seeds, and of the tokens observed
+    seed : of the seeds, and of the observed tokens
     fewer : whether fewer groups of words are tried, too
 
     Returns
     -------
-    seeds, summary : as of :func:`dpdist.inference.topics.births.seek_topics`
+    seeds, summary : as in :func:`dpdist.inference.topics.births.seek_topics`
     """
 
     def begin(sample: sparse.csr_array, groups: int) -> tuple[Seeds, TopicSummary]:
@@ -81,7 +83,7 @@ def seek_first(
 
 
 def _numbers(words: int, topics: int, fewer: bool) -> list[int]:
-    """Numbers of groups of so many words that are tried, two or more each."""
+    """Numbers of groups of `words` words to try, each at least two."""
     if not fewer:
         return [topics] if words >= _COMPANY * topics else []
     found = [min(topics, words // _LEAST)]
@@ -91,7 +93,7 @@ def _numbers(words: int, topics: int, fewer: bool) -> list[int]:
 
 
 def _score(model: TopicModel, seeds: Seeds, observed: sparse.csr_array, held: sparse.csr_array) -> float:
-    """Nats a held-out token under topics and their shares of the sample."""
+    """Nats per held-out token under topics and their shares of the sample."""
     words, used = seeds.words.T + model.pseudocount, seeds.words.sum(axis=0)
     prior = model.allocation.document_concentration * used / used.sum()
     return completion_score(words / words.sum(axis=1, keepdims=True), prior, observed, held).per_token

@@ -1,23 +1,23 @@
-"""Hyperparameters learned with the model: those that maximise the bound, given sums over documents.
+"""Learned hyperparameters: those that maximise the bound, given sums over documents.
 
     gamma = K / -sum_k E log(1 - u_k)            alpha = D K / -sum_k E[beta_k] sum_j E log pi_jk
 
-in turns with the sticks, whose optimum depends on both; eta, of which only topics' evidences depend, by Newton's
-method on its logarithm. Source: the bound of :mod:`dpdist.inference.topics.model`, set to zero slope.
+alternating with the sticks, whose optimum depends on both; eta, which affects only the topics' evidences, by Newton's
+method on its logarithm. Source: the bound of :mod:`dpdist.inference.topics.model` with its derivatives set to zero.
 
-With a point estimate of the global weights each has terms of its own in the bound:
+With a point estimate of the global weights each has its own terms in the bound:
 
     gamma = K / -log beta_rest
     alpha : psi(alpha) - sum_k beta_k psi(alpha beta_k) + sum_k beta_k mean_j E log pi_jk = 0
     eta   : where sum_k A(T_k), the evidence of the topics' counts, is highest
 
-The bound is concave in alpha, and gamma and alpha have one optimum each for any number of documents and topics above
-zero. Both are best under the weights as the global update left them, for the sums over the documents at hand.
+The bound is concave in alpha, and gamma and alpha have a unique optimum for any positive number of documents and
+topics. Both are optimal for the weights after the global update and the sums over the present documents.
 
-Eta needs care online. The topics' counts after the global update stand for the corpus: with T_k = S_k, as after a
-batch update, sum_k A(T_k) is the very bound, for then lambda_k = eta + S_k is optimal whatever eta is. The counts of a
-scaled mini-batch alone would not do: they lack rare words and repeat the others, so that the eta that is best for them
-is too small, the more so the smaller the mini-batch. Source: Bryant & Sudderth (NeurIPS 2012), section 2.
+Online, eta needs care. The topics' counts after the global update represent the corpus: if T_k = S_k, as after a batch
+update, sum_k A(T_k) is the bound itself, because lambda_k = eta + S_k is then optimal for any eta. The counts of a
+scaled mini-batch alone are not suitable: they lack rare words and repeat the others, so the optimal eta for them is too
+small, the more so the smaller the mini-batch. Source: Bryant & Sudderth (NeurIPS 2012), section 2.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from dpdist.models.allocations.point_weights import PointWeights
 
 #: Hyperparameters that can be learned, by the names of the model's parameters.
 LEARNABLE = ("concentration", "document_concentration", "pseudocount")
-#: Rounds of sticks and concentrations, and the relative change at which these have settled.
+#: Largest number of rounds of sticks and concentrations, and the relative change at convergence.
 _ROUNDS, _SETTLED = 50, 1e-9
-#: Times the last change that places are extrapolated by, at most.
+#: Largest extrapolation, as a multiple of the last change.
 _FARTHEST = 20.0
-#: Change of the logarithm after which another step of Newton's method would change some 1e-6 of it.
+#: Change of the logarithm after which another Newton step would change it by about 1e-6.
 _NEAR = 1e-3
-#: Change of the logarithm below which a place that Newton's method led to is higher for sure.
+#: A Newton search that moves the logarithm by less than this is sure to have increased the evidence.
 _BESIDE = 0.05
-#: Steps of Newton's method, the longest one in the logarithm, and its bounds.
+#: Newton's method: number of steps, longest step in the logarithm, and bounds of the logarithm.
 _STEPS, _LONGEST, _LEAST, _MOST = 100, 1.0, math.log(1e-8), math.log(1e4)
 
 
@@ -64,20 +64,20 @@ def values_of(model: TopicModel) -> dict[str, float]:
 
 
 def with_values(model: TopicModel, values: dict[str, float]) -> TopicModel:
-    """The model with the hyperparameters that `values` names set so."""
+    """The model with the hyperparameters in `values` replaced."""
     found = values_of(model) | values
     pseudocount = found.pop("pseudocount")
     return replace(model, allocation=HierarchicalDirichletProcess(**found), pseudocount=pseudocount)
 
 
 def learned(model: TopicModel, total: TopicSummary, names: tuple[str, ...]) -> TopicModel:
-    """The model with those of its hyperparameters in `names` that maximise its bound on `total`.
+    """The model with the hyperparameters in `names` set to those that maximise its bound on `total`.
 
     Parameters
     ----------
-    model : where the search begins; what is not learned stays
+    model : start of the search; other hyperparameters are unchanged
     total : sums over documents
-    names : as :data:`LEARNABLE`
+    names : as in :data:`LEARNABLE`
     """
     allocation, pseudocount = model.allocation, model.pseudocount
     if total.documents > 0 and {"concentration", "document_concentration"} & set(names):
@@ -105,7 +105,9 @@ def _learned_concentrations(
 
 
 def settled(update: Callable[[np.ndarray], np.ndarray], place: np.ndarray) -> np.ndarray:
-    """Where an update leaves numbers (n,) as they are, by extrapolation from the last two places (Anderson)."""
+    """The fixed point of an update of numbers (n,), by extrapolation from the last two iterates (Anderson
+    acceleration).
+    """
     found, change = place, np.zeros_like(place)
     for _ in range(_ROUNDS):
         last, before = found, change
@@ -125,7 +127,7 @@ def _global(sticks: Sticks) -> float:
 
 
 def best_pseudocount(model: TopicModel, words: np.ndarray) -> float:
-    """The eta under which counts (W, K) have the largest evidence; the model's own where no larger is found."""
+    """The eta that maximises the evidence of counts (W, K); the model's own if the search finds no better one."""
     found = replace(model, pseudocount=uphill(lambda eta: evidence_slopes(words, eta), model.pseudocount))
     if abs(math.log(found.pseudocount / model.pseudocount)) < _BESIDE:
         return found.pseudocount
@@ -134,13 +136,13 @@ def best_pseudocount(model: TopicModel, words: np.ndarray) -> float:
 
 
 def uphill(slopes: Callable[[float], tuple[float, float]], start: float) -> float:
-    """Where a function of a number above zero is highest, by Newton's method on the logarithm, uphill where the
+    """The maximum of a function of a positive number, by Newton's method on the logarithm, or uphill steps where the
     function is not concave in it.
 
     Parameters
     ----------
-    slopes : gives the first and second derivative by the number
-    start : where the search begins; it stays between 1e-8 and 1e4
+    slopes : computes the first and second derivative with respect to the number
+    start : of the search, which stays between 1e-8 and 1e4
     """
     place = math.log(start)
     for _ in range(_STEPS):
@@ -158,15 +160,15 @@ def uphill(slopes: Callable[[float], tuple[float, float]], start: float) -> floa
 def best_values(
     model: TopicModel, total: TopicSummary, words: np.ndarray, weights: np.ndarray, names: tuple[str, ...]
 ) -> dict[str, float]:
-    """The values of hyperparameters that raise the bound most.
+    """The values of hyperparameters that maximise the bound.
 
     Parameters
     ----------
-    model : where the search begins
+    model : start of the search
     total : sums over documents; those of a mini-batch scaled to the corpus
-    words : (W, K) lambda less the pseudocount, after the global update
+    words : (W, K) lambda minus the pseudocount, after the global update
     weights : (K + 1,) global weights after it
-    names : as :data:`LEARNABLE`
+    names : as in :data:`LEARNABLE`
     """
     found, allocation = dict[str, float](), model.allocation
     if "concentration" in names:

@@ -1,9 +1,9 @@
-"""Documents' topics between two visits: in a file a partition, at the place where the run is stored.
+"""Documents' topics between two visits: one file per partition, at the place of the run.
 
-A worker writes what a visit left of a partition's documents and reads it at the next visit; the batch's summary holds
-the file's digest, and under which names the topics of then go now. So what the coordinator holds does not grow with
-documents. A run that is stored nowhere, or at a place that its workers do not reach, has documents' topics in its batch
-summaries instead, and computes the same bits.
+A worker writes the topics of a partition's documents after a visit and reads them at the next one. The batch summary
+holds the file's digest and the present names of the stored topics. So the coordinator's memory does not grow with the
+number of documents. A run without a place, or whose workers cannot reach it, keeps documents' topics in its batch
+summaries instead; results are the same to the bit.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from dpdist.inference.topics.documents import DocumentTopics, join_documents
 
 @dataclass(frozen=True, eq=False)
 class VisitedDocuments:
-    """A partition's documents as a visit left them: under the current topics of then, and under candidates, if any."""
+    """A partition's documents after a visit: under the current topics at that time, and under candidates, if any."""
 
     current: DocumentTopics
     candidate: DocumentTopics | None = None
 
     def __bytes__(self) -> bytes:
-        """As NumPy's own format has arrays: ``current_*`` and ``candidate_*`` of indptr, topics and counts."""
+        """In NumPy's format: arrays ``current_*`` and ``candidate_*`` of indptr, topics and counts."""
         sets = {"current": self.current} | ({} if self.candidate is None else {"candidate": self.candidate})
         arrays = {f"{name}_{field}": array for name, each in sets.items() for field, array in vars(each).items()}
         stream = io.BytesIO()
@@ -36,7 +36,7 @@ class VisitedDocuments:
 
     @staticmethod
     def of(data: bytes) -> VisitedDocuments:
-        """What was made to `data`."""
+        """The documents stored in `data`."""
         with np.load(io.BytesIO(data)) as found:
             sets = [
                 DocumentTopics(**{each: found[f"{name}_{each}"] for each in ("indptr", "topics", "counts")})
@@ -48,7 +48,7 @@ class VisitedDocuments:
 
 @dataclass(frozen=True, eq=False)
 class KeptDocuments:
-    """Where a partition's documents are: `name` and `digest` of a file, or, without a digest, `here`."""
+    """Location of a partition's documents: `name` and `digest` of a file, or `here` without a digest."""
 
     name: str
     digest: str
@@ -57,23 +57,23 @@ class KeptDocuments:
 
 @dataclass(frozen=True)
 class DocumentFiles(RunFiles):
-    """Where a run keeps its documents' topics; without a path, in its batch summaries."""
+    """Where a run stores its documents' topics; without a path, in its batch summaries."""
 
     holding = "documents' topics"
 
     def folder(self, lap: int) -> str:
-        """Of the visits of a lap."""
+        """Folder for the visits of a lap."""
         return self.folder_of(lap, "documents")
 
     def put(self, lap: int, partition: int, visited: VisitedDocuments) -> KeptDocuments:
-        """Keep what a visit of a lap left of a partition; a task that is made again writes the same."""
+        """Store the result of a visit of a partition; a repeated task writes the same file."""
         name = f"{partition:06d}.npz"
         if self.path is None:
             return KeptDocuments(name, "", visited)
         return KeptDocuments(name, self.write(self.folder(lap), name, bytes(visited)).digest)
 
     def take(self, folder: str, kept: KeptDocuments) -> VisitedDocuments:
-        """What a visit left; raises :class:`CheckpointError` as :meth:`read` does."""
+        """The result of a visit; raises :class:`CheckpointError` like :meth:`read`."""
         if kept.here is not None:
             return kept.here
         return VisitedDocuments.of(self.read(folder, kept.name, kept.digest))
@@ -81,25 +81,25 @@ class DocumentFiles(RunFiles):
 
 @dataclass(frozen=True, eq=False)
 class TopicNames:
-    """How the topics of today are numbered where documents have them as of their last visit.
+    """Map from the topics at the documents' last visit to the present topics.
 
     Parameters
     ----------
-    candidate : whether it comes from the candidates of then
-    names : (K,) what each topic of then is called now, -1 for those that are gone; None: as then
+    candidate : whether the stored topics are the candidates of that visit
+    names : (K,) the present number of each stored topic, -1 for removed ones; None if unchanged
     """
 
     candidate: bool
     names: np.ndarray | None = None
 
     def renamed(self, names: np.ndarray) -> TopicNames:
-        """The same with topic k, as it is called now, called ``names[k]``; -1 goes."""
+        """The map with the present topic k renamed to ``names[k]``; -1 removes it."""
         if self.names is None:
             return replace(self, names=names)
         return replace(self, names=np.where(self.names < 0, -1, names[self.names]))
 
     def of(self, visited: VisitedDocuments) -> DocumentTopics:
-        """Documents under this set of topics."""
+        """The visited documents under this set of topics."""
         found = visited.candidate if self.candidate else visited.current
         assert found is not None, "documents were fitted under the candidates"
         return found if self.names is None else found.renamed(self.names)
@@ -111,9 +111,9 @@ class BatchDocuments:
 
     Parameters
     ----------
-    folder : of the files that their last visit wrote
-    partitions : the batch's, in order
-    current, candidate : the topics they are of by now
+    folder : of the files that the last visit wrote
+    partitions : of the batch, in order
+    current, candidate : maps to the present topics
     """
 
     folder: str
@@ -126,18 +126,18 @@ class BatchDocuments:
 
     @property
     def files(self) -> dict[str, dict[str, str]]:
-        """Digests of files by name, by folder."""
+        """Folder -> file name -> digest."""
         digests = {kept.name: kept.digest for kept in self.partitions if kept.digest}
         return {self.folder: digests} if digests else {}
 
     def starts(self) -> list[WarmStart]:
-        """Where the documents of each partition begin."""
+        """Initial topics of the documents of each partition."""
         return [WarmStart(self.folder, kept, self.current, self.candidate) for kept in self.partitions]
 
 
 @dataclass(frozen=True, eq=False)
 class WarmStart:
-    """Where documents of a partition begin: their topics after the last visit, as :class:`BatchDocuments` has them."""
+    """Initial topics of a partition's documents: those after the last visit, as in :class:`BatchDocuments`."""
 
     folder: str
     kept: KeptDocuments
@@ -145,7 +145,7 @@ class WarmStart:
     candidate: TopicNames | None
 
     def read(self, files: DocumentFiles) -> tuple[DocumentTopics, DocumentTopics | None]:
-        """Their topics, current and candidate."""
+        """The documents' topics, current and candidate."""
         visited = files.take(self.folder, self.kept)
         return self.current.of(visited), None if self.candidate is None else self.candidate.of(visited)
 
@@ -153,7 +153,9 @@ class WarmStart:
 def tokens_beside(
     files: DocumentFiles, batches: Sequence[BatchDocuments], removed: np.ndarray, topics: int, backend: Backend
 ) -> np.ndarray:
-    """Expected tokens (R, K) of topics in the documents of each of the topics `removed`, by its share of a document."""
+    """Expected tokens (R, K) of topics in the documents of each of the `removed` topics, weighted by its share of each
+    document.
+    """
     parts = len(batches)
     columns = ([files] * parts, batches, [removed] * parts, [topics] * parts)
     return sum(backend.fetch(backend.map(_beside, *columns)), np.zeros((len(removed), topics)))

@@ -1,13 +1,13 @@
-"""The moves at the end of a lap: judge what was tried, map every batch summary, choose what to try next.
+"""The moves at a lap end: judge the trials, map every batch summary, choose the next trials.
 
 Documents may be fitted twice in a lap: under the current topics, and under candidates, which are the same topics with
-some added (a birth) or removed (a delete). Under both, unions of pairs of topics are measured. When the lap ends
+some added (a birth) or removed (a delete). Unions of pairs of topics are measured under both. At the end of the lap
 
-1. both sets of topics are given the merges that raise their bounds, and their better order;
-2. the candidates are accepted if their bound of the whole corpus is the higher one; refused if not; or, as long as they
-   may still overtake the current topics, fitted on for another lap (:data:`Reason.REFINING`);
-3. unless they are fitted on, the next candidates are chosen: births and deletes in turn, until both were refused too
-   often in a row.
+1. in both sets of topics, the merges that raise the bound are made, and topics are reordered if that raises it too;
+2. the candidates are accepted if their bound of the whole corpus is higher; otherwise they are refused or, if they may
+   still overtake the current topics, fitted for another lap (:data:`Reason.REFINING`);
+3. unless the candidates are fitted for another lap, new ones are chosen: births and deletes alternate until both were
+   refused too often in a row.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ from dpdist.inference.topics.trials import Merging, TopicMap, TopicTrials
 from dpdist.models.families.base import Rows
 
 _NONE = np.zeros(0, dtype=np.int64)
-#: Share by which a lap changes the learned eta above which topics are forming still, and no moves are tried.
+#: If a lap changes the learned eta by more than this share, topics are still forming and no moves are tried.
 _FORMING = 0.1
-#: New topics looked for where there are many already.
+#: New topics searched for when there are many already.
 _SOUGHT = 50
 
 
 @dataclass(frozen=True, eq=False)
 class TopicLapMoves:
-    """What the end of a lap decided.
+    """The decisions at the end of a lap.
 
     Parameters
     ----------
-    component_map : what becomes of the batch summaries
+    component_map : map for the batch summaries
     total : the corpus in the new topics
     elbo : its bound, in nats
-    elbo_before : that of the lap's topics before any of it
-    records : every proposal
-    warm_start : stands for documents that were not fitted under added topics; None if none are added
-    ids, next_id : stable ids of the new topics, and the first unused one
-    pending : whether there is something left to try
+    elbo_before : the bound of the lap's topics before any move
+    records : of every proposal
+    warm_start : sums in place of documents not yet fitted under added topics; None if none are added
+    ids, next_id : stable ids of the new topics, and the first unused id
+    pending : whether there is more to try
     """
 
     component_map: TopicMap
@@ -72,15 +72,15 @@ class TopicLapMoves:
 
 @dataclass(frozen=True, eq=False)
 class _Merged:
-    """The corpus under one set of topics, judged by a `model`, with the merges that raise its bound.
+    """The corpus under one set of topics and a `model`, with the merges that raise its bound.
 
     Parameters
     ----------
     model, total : after the merges
-    merging : what they are
-    ids : of the topics left
-    records : every merge that was judged
-    before, bound : without them, and with them
+    merging : the merges
+    ids : of the remaining topics
+    records : of every merge judged
+    before, bound : without and with the merges
     """
 
     model: TopicModel
@@ -94,7 +94,7 @@ class _Merged:
 
 @dataclass(frozen=True, eq=False)
 class _Judged:
-    """A lap's current topics, its candidates if it had any, and what was decided of these."""
+    """A lap's current topics, its candidates, if any, and the decision on these."""
 
     current: _Merged
     candidate: _Merged | None
@@ -102,19 +102,19 @@ class _Judged:
 
     @property
     def reason(self) -> Reason | None:
-        """Of the verdict."""
+        """Reason of the verdict."""
         return None if self.verdict is None else self.verdict.reason
 
     @property
     def best(self) -> _Merged:
-        """The candidates where they were accepted."""
+        """The candidates if they were accepted, else the current topics."""
         if self.candidate is not None and self.reason is Reason.ACCEPTED:
             return self.candidate
         return self.current
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """What is told: of candidates that were accepted what they gain with their merges, which are told beside."""
+        """Records for the history; the gain of accepted candidates includes that of their merges."""
         if self.verdict is None or self.best is self.current:
             return (*(() if self.verdict is None else (self.verdict,)), *self.best.records)
         merges = [
@@ -124,13 +124,13 @@ class _Judged:
 
     @property
     def fitted_on(self) -> _Merged | None:
-        """The candidates where they are tried for another lap."""
+        """The candidates if they are fitted for another lap."""
         return self.candidate if self.reason is Reason.REFINING else None
 
 
 @dataclass(frozen=True, eq=False)
 class _Topics:
-    """The current topics of the next lap, of which candidates are made."""
+    """The current topics of the next lap, from which candidates are made."""
 
     problem: PosteriorProblem
     backend: Backend
@@ -152,7 +152,7 @@ def take_topic_moves(
     ids: np.ndarray,
     next_id: int,
 ) -> TopicLapMoves:
-    """Decide the end of a lap.
+    """Judge the trials of a lap and choose the next ones.
 
     Parameters
     ----------
@@ -160,11 +160,11 @@ def take_topic_moves(
     exact : sum over all batches
     sample : documents drawn during the lap, (n, W) CSR, or None
     lap : its number
-    ids, next_id : as :class:`TopicLapMoves` gives them
+    ids, next_id : as in :class:`TopicLapMoves`
     """
     judged = _judge(problem, trials, exact, ids)
     best, accepted = judged.best, judged.reason is Reason.ACCEPTED
-    # The lap was judged under one model, and the next begins under another: its bound is the one to compare with.
+    # The lap was judged under one model and the next starts under another, whose bound is the one to compare with.
     following = learned(best.model, best.total, problem.learn) if problem.learn else None
     forming = following is not None and abs(following.pseudocount / best.model.pseudocount - 1) > _FORMING
     cooldowns = _cooldowns(problem.plan, trials.cooldowns.entries, judged.verdict, lap, best.ids)
@@ -182,14 +182,14 @@ def take_topic_moves(
         records=judged.records,
         warm_start=warm_start,
         ids=best.ids,
-        # Topics just added have taken ids; those fitted on have had theirs since they were added.
+        # Topics just added use new ids; candidates in a further lap have theirs already.
         next_id=next_id + (after.added if after.age == 0 else 0),
         pending=bool(pending),
     )
 
 
 def _judge(problem: PosteriorProblem, trials: TopicTrials, exact: TopicBatchSummary, ids: np.ndarray) -> _Judged:
-    """The lap's current topics and its candidates, and which are to be kept."""
+    """The lap's current topics and its candidates, with the decision between them."""
     model = trials.model or problem.model
     current = _merged(model, exact.current, trials.pairs, ids)
     if exact.candidate is None:
@@ -203,7 +203,7 @@ def _judge(problem: PosteriorProblem, trials: TopicTrials, exact: TopicBatchSumm
 def _tried_next(
     topics: _Topics, trials: TopicTrials, judged: _Judged, forming: bool
 ) -> tuple[TopicTrials, TopicBatchSummary | None]:
-    """What the next lap tries: the same candidates again, or others, but while topics are `forming` none."""
+    """Trials of the next lap: the same candidates again, or others, but none while topics are `forming`."""
     fitted_on, verdict = judged.fitted_on, judged.verdict
     if fitted_on is not None and verdict is not None:
         return _fitted_on(topics.problem.plan, trials, judged.current, fitted_on, verdict.gain, topics.lap), None
@@ -215,10 +215,10 @@ def _tried_next(
 def _candidate_model(
     problem: PosteriorProblem, judged: _Judged, following: TopicModel, tried: TopicTrials
 ) -> TopicModel:
-    """What candidates of the next lap are under, where the current topics are under the learned `following`."""
+    """The model of the next lap's candidates, given the learned model `following` of the current topics."""
     if judged.fitted_on is not None:
         return learned(judged.fitted_on.model, judged.fitted_on.total, problem.learn)
-    # New topics take shape under what the run began with, which leaves them free to.
+    # New topics are fitted under the run's initial model, which does not constrain them as much.
     return problem.model if tried.added else following
 
 
@@ -235,19 +235,22 @@ def _merged(model: TopicModel, measured: Measured, pairs: np.ndarray, ids: np.nd
 
 
 def _better_order(model: TopicModel, total: TopicSummary) -> np.ndarray:
-    """The larger topics first, as sticks prefer; the order they have where that is better still."""
+    """Topics in descending order of size, which sticks favour, or in their present order if that gives a higher
+    bound.
+    """
     order, same = np.argsort(-total.counts, kind="stable"), np.arange(len(total.entropy))
     values = [model.allocation_value(total.groups_of(each), total.totals, total.documents) for each in (same, order)]
     return order if values[1] > values[0] else same
 
 
 def _verdict(plan: TopicPlan, trials: TopicTrials, ids: np.ndarray, gain: float, bound: float) -> Record:
-    """What becomes of candidates that are higher by `gain`."""
+    """The decision on candidates whose bound is higher by `gain`."""
     names = set(trials.candidate_ids.tolist()) ^ set(ids.tolist())
     subjects = tuple(sorted(names if trials.kind == "birth" else names & set(ids.tolist())))
     reason = reason_for(gain, ROUNDING * bound)
     if reason is Reason.NO_GAIN:
-        # Fitted on while laps are left and the candidates may overtake, each lap gaining two thirds of the one before.
+        # Another lap if laps are left and the candidates may overtake, assuming each lap gains two thirds of the one
+        # before.
         hopeful = may_overtake(gain, trials.gain, min(plan.refine - trials.age, 2))
         reason = Reason.REFINING if hopeful else reason
     return Record(trials.kind, subjects or (-1,), gain, reason)
@@ -256,7 +259,7 @@ def _verdict(plan: TopicPlan, trials: TopicTrials, ids: np.ndarray, gain: float,
 def _cooldowns(
     plan: TopicPlan, before: Mapping[int, Cooldown], verdict: Record | None, lap: int, ids: np.ndarray
 ) -> dict[int, Cooldown]:
-    """Those that go on, of topics that are there; and of a topic that alone was refused to go."""
+    """Cooldowns of present topics that are not over, and one for a topic whose deletion alone was refused."""
     there, found = set(ids.tolist()), dict(before)
     refused = verdict is not None and verdict.kind == "delete" and verdict.reason is Reason.NO_GAIN
     if verdict is not None and refused and len(verdict.components) == 1:
@@ -267,7 +270,7 @@ def _cooldowns(
 def _fitted_on(
     plan: TopicPlan, trials: TopicTrials, current: _Merged, candidate: _Merged, gain: float, lap: int
 ) -> TopicTrials:
-    """The same candidates tried for another lap."""
+    """The same candidates for another lap."""
     return replace(
         trials,
         pairs=_pairs(plan, current.total.words, lap),
@@ -279,8 +282,7 @@ def _fitted_on(
 
 
 def _refusals(trials: TopicTrials, reason: Reason | None, changed: bool) -> TopicTrials:
-    """Refusals in a row so far, of births and of deletes; both start anew when anything was accepted.
-    After an accepted birth, or a delete accepted in its first lap, a delete is tried next."""
+    """Births and deletes refused in a row; after an accepted birth or a quick accepted delete, a delete is next."""
     if changed:
         pays = reason is Reason.ACCEPTED and (trials.kind == "birth" or not trials.age)
         return TopicTrials(deletes_refused=-1 if pays else 0)
@@ -295,15 +297,15 @@ def _may_seek(plan: TopicPlan, trials: TopicTrials) -> bool:
 
 
 def _pairs(plan: TopicPlan, words: np.ndarray, lap: int) -> np.ndarray:
-    """Each topic with one of its partners, with another in the next lap."""
+    """Each topic paired with one of its partners, a different one in each lap."""
     return propose_pairs(words, lap % plan.partners) if plan.merge and plan.partners else NO_PAIRS
 
 
 def _next_trials(topics: _Topics, refused: TopicTrials) -> tuple[TopicTrials, TopicBatchSummary | None]:
-    """What to try in the next lap, and the warm start of topics that it adds.
+    """Trials of the next lap, and the warm start of topics that they add.
 
-    Births and deletes take turns, until each was refused as often as the plan says. Births leave more topics than are
-    needed, and while these are there further ones gain little; so deletes go on for as long as they pay at once.
+    Births and deletes alternate until each was refused as often as the plan allows. Births leave more topics than
+    needed, and further births gain little while these exist; so deletes continue as long as they gain at once.
     """
     plan, total = topics.problem.plan, topics.total
     trials = replace(refused, pairs=_pairs(plan, total.words, topics.lap))
@@ -332,8 +334,7 @@ def _with_births(topics: _Topics, trials: TopicTrials, seeds: Seeds) -> tuple[To
 def _to_remove(
     plan: TopicPlan, total: TopicSummary, ids: np.ndarray, cooldowns: Mapping[int, Cooldown], refused: int
 ) -> np.ndarray:
-    """The smallest topics, a tenth of all at first and fewer the more often they were refused, then none; and whatever
-    topics hold less than a token. Those that rest are left out."""
+    """The topics to delete: the smallest tenth at first, fewer after each refusal, and all with less than one token."""
     topics, counts = len(ids), total.counts
     if not plan.delete or topics < 2 or refused >= plan.tries:
         return _NONE
@@ -344,7 +345,7 @@ def _to_remove(
 
 
 def _seek(topics: _Topics, refused: int) -> Seeds | None:
-    """New topics in the sample, fewer the more often they were refused; None if it holds none."""
+    """New topics from the sample, fewer after each refusal; None if none are found."""
     columns = ([topics.problem], [topics.total], [topics.sample], [refused], [topics.lap])
     seeds: Seeds = topics.backend.fetch(topics.backend.map(_seek_task, *columns))[0]
     return seeds if len(seeds) else None
@@ -360,14 +361,14 @@ def _seek_task(problem: PosteriorProblem, total: TopicSummary, sample: Rows, ref
             return seek_topics(problem.model, total, sample, total.totals, wanted, plan.iterations, rng, replaced)[0]
         order, seed = rng.permutation(sample.shape[0]), int(rng.integers(2**31))
         shuffled = sparse.csr_array(sample[order], dtype=np.float64)
-        again = refused > 0  # then by groups of words, if anything, as they are: iterations would blur them
+        again = refused > 0  # keep groups of words as they are; iterations blur them
         iterations = 1 if again else plan.iterations
         found, _ = seek_first(problem.model, shuffled, total.totals, sought, iterations, seed, fewer=again)
         return replace(found, replaced=np.arange(topics, dtype=np.int64))
 
 
 def warm_start_of(kept: np.ndarray, seeds: Seeds) -> TopicSummary:
-    """The sums that topics added to those `kept` (W, K) begin with, for documents that were not fitted under them."""
+    """Initial sums of topics added to those `kept` (W, K), in place of documents not yet fitted under them."""
     words = np.concatenate([np.zeros_like(kept), seeds.words], axis=1)
     groups = np.zeros((words.shape[1] + 1, 4))
     groups[-1 - len(seeds) : -1, LOG_PI] = seeds.log_pi
@@ -375,10 +376,9 @@ def warm_start_of(kept: np.ndarray, seeds: Seeds) -> TopicSummary:
 
 
 def warm_start_of_removal(total: TopicSummary, after: TopicTrials, beside: np.ndarray) -> TopicBatchSummary:
-    """The sums that candidates begin with where topics are removed, for documents that were not fitted without these.
+    """Initial sums of candidates with topics removed, in place of documents not yet fitted without these.
 
-    The words of each topic removed are shared out among the topics that its documents use beside it, of which `beside`
-    (R, K) has the tokens.
+    A removed topic's words are divided among the topics used along with it; `beside` (R, K) holds the tokens of these.
     """
     beside[:, after.removed] = 0.0
     beside /= np.maximum(beside.sum(axis=1, keepdims=True), 1e-300)
@@ -388,11 +388,11 @@ def warm_start_of_removal(total: TopicSummary, after: TopicTrials, beside: np.nd
 
 
 def _warm_start(total: TopicSummary, trials: TopicTrials, candidate: TopicSummary) -> TopicBatchSummary:
-    """Sums of candidates beside none of the current topics, which need no warm start."""
+    """Sums of candidates, and zeros for the current topics, which need no warm start."""
     current = Measured(TopicSummary.zeros(*total.words.shape), PairSums.zeros(len(trials.pairs)))
     return TopicBatchSummary(current, Measured(candidate, PairSums.zeros(len(trials.candidate_pairs))))
 
 
 def wanted_documents(plan: TopicPlan, trials: TopicTrials) -> int:
-    """Documents to draw in a lap, so that new topics can be looked for in them when it ends."""
+    """Number of documents to draw in a lap, in which new topics are searched for at its end."""
     return plan.sample if _may_seek(plan, trials) else 0

@@ -1,4 +1,4 @@
-"""What a worker does with one partition of documents, under posteriors of the global weights or a point estimate."""
+"""A worker's task for one partition of documents, with posteriors or a point estimate of the global weights."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ from dpdist.inference.topics.model import TopicPosterior
 
 @dataclass(frozen=True, eq=False)
 class TopicSet:
-    """Topics to fit documents under: their posterior, the pairs (P, 2) whose unions are measured, and how far documents
-    are iterated."""
+    """Topics under which documents are fitted: their posterior, the pairs (P, 2) whose unions are measured, and how far
+    documents are iterated.
+    """
 
     posterior: TopicPosterior
     pairs: np.ndarray
@@ -36,15 +37,15 @@ class TopicSet:
 
 @dataclass(frozen=True, eq=False)
 class TopicLocalStepTask:
-    """All that workers need for one batch besides their documents.
+    """What workers need for one batch in addition to its documents.
 
     Parameters
     ----------
     current : topics
-    candidate : those that may take their place; None where none are tried
-    chance : with which a document joins the sample
-    seed, lap : key of the draws
-    files : where documents' topics are kept
+    candidate : topics that may replace them; None if none are tried
+    chance : probability with which a document joins the sample
+    seed, lap : key of the random draws
+    files : where documents' topics are stored
     """
 
     current: TopicSet
@@ -58,7 +59,9 @@ class TopicLocalStepTask:
 def topic_local_step(
     partition: Partition, _shared: None, task: TopicLocalStepTask, before: WarmStart | None
 ) -> TopicLocalStep:
-    """The local step on one partition, under the current topics and under candidates; `before` is None at first."""
+    """The local step on one partition, under the current topics and under candidates; `before` is None in the first
+    visit.
+    """
     documents, files = with_words(documents_of(partition)), task.files
     known, tried = (None, None) if before is None else before.read(files)
     with one_thread():
@@ -86,7 +89,7 @@ def _draw(documents: sparse.csr_array, task: TopicLocalStepTask, partition: int)
 
 
 def with_words(documents: sparse.csr_array) -> sparse.csr_array:
-    """Documents but those without words, which tell nothing, while the surrogate bound would charge for each."""
+    """The nonempty documents; empty ones carry no information, but the surrogate bound would penalise each."""
     held = np.diff(documents.indptr) > 0
     return documents if held.all() else documents[held]
 
@@ -97,8 +100,8 @@ class OnlineLocalStep:
 
     Parameters
     ----------
-    measured : their sums, and their topics
-    first, second : (K,) sums over documents of n_jk, (K, K) of n_jk n_jl; of no topics where no merges are sought
+    measured : their sums and topics
+    first, second : (K,) sums over documents of n_jk, (K, K) of n_jk n_jl; empty if no merges are tried
     """
 
     measured: Measured
@@ -110,13 +113,13 @@ class OnlineLocalStep:
 
     @property
     def covariances(self) -> np.ndarray:
-        """Of theta over documents, which is that of n, (K, K)."""
+        """(K, K) covariances of theta over documents, which equal those of n."""
         documents = self.measured.summary.documents
         return self.second / documents - np.outer(self.first, self.first) / documents**2
 
 
 def documents_of(partition: Partition) -> sparse.csr_array:
-    """A partition's counts (n, W), entries above zero only."""
+    """A partition's counts (n, W), nonzero entries only."""
     rows, _ = partition.load()
     documents = sparse.csr_array(rows)
     documents.eliminate_zeros()
@@ -135,8 +138,8 @@ def online_local_step(
 
     Parameters
     ----------
-    files, before : where their topics at an earlier visit are; None if there was none
-    moments : whether covariances are wanted
+    files, before : location of their topics after an earlier visit; None if there was none
+    moments : whether covariances are needed
     """
     documents = documents_of(partition)
     known = DocumentTopics.unknown(documents.shape[0]) if before is None else before.read(files)[0]
@@ -149,14 +152,14 @@ def online_local_step(
 
 
 def measured_of(done: OnlineLocalStep) -> Measured:
-    """Its sums and topics."""
+    """Sums and topics of the documents."""
     return done.measured
 
 
 def measure_unions(
     partition: Partition, done: OnlineLocalStep, posterior: TopicPosterior, pairs: np.ndarray, effort: Effort
 ) -> Measured:
-    """Update documents once more from where they are, and measure unions of `pairs` (P, 2) of topics."""
+    """Update documents once more from their present topics, and measure unions of `pairs` (P, 2) of topics."""
     known = done.measured.topics
     assert known is not None, "documents of a partition are known"
     with one_thread():
@@ -166,6 +169,6 @@ def measure_unions(
 
 
 def keep_topics(done: OnlineLocalStep, files: DocumentFiles, lap: int, partition: int) -> KeptDocuments:
-    """Keep the topics of a partition's documents for the next lap."""
+    """Store the topics of a partition's documents for the next lap."""
     assert done.measured.topics is not None, "documents of a partition are known"
     return files.put(lap, partition, VisitedDocuments(done.measured.topics))

@@ -1,13 +1,13 @@
-"""Merges of topics: which pairs to measure, and which to make one.
+"""Merges of topics: which pairs to measure, and which to merge.
 
 A merged topic has the words and the documents' tokens of both. With posteriors of the global weights it is judged on
 the bound of the whole corpus. With a point estimate it has lambda' = lambda_a + lambda_b - eta and beta' = beta_a +
 beta_b, and is judged on the bound of a mini-batch scaled to the corpus. Source: Bryant & Sudderth (NeurIPS 2012),
 section 3.
 
-A topic that few documents use is not in most mini-batches, and explains nothing there: on their bounds alone it is
-merged at the first occasion, and nothing brings it back. So, unless the paper's form is asked for, a merge must also
-pay when the topics' own counts, which remember the mini-batches before, stand for the words seen.
+A topic used by few documents does not occur in most mini-batches, so it explains nothing there. Judged on their bounds
+alone, it is merged at the first opportunity and never returns. So, unless the paper's form is requested, a merge must
+also gain when the topics' own counts, which include earlier mini-batches, replace the words seen.
 """
 
 from __future__ import annotations
@@ -27,25 +27,26 @@ from dpdist.inference.topics.model import TopicModel, point_elbo, point_weights,
 from dpdist.inference.topics.online import OnlineState
 from dpdist.inference.topics.summary import LOG_GAMMA, LOG_PI, SLACK, of_topics
 
-#: A gain must exceed this share of what it is added to, the allocation's part of the bound, or online the bound of the
-#: mini-batch: its rounding, and that of the search for global weights.
+#: A gain must exceed this share of the value to which it is added (the allocation's part of the bound or, online, the
+#: bound of the mini-batch). It covers rounding and the tolerance of the search for global weights.
 ROUNDING = 1e-9
-#: Nats by which a merge must seem to lose to be refused for that.
+#: A merge with an estimated loss of more nats than this is refused without an exact computation.
 _SURE = 5.0
-#: Pairs whose words are added at a time.
+#: Number of pairs whose words are added at a time.
 _CHUNK = 64
 
 
 def propose_pairs(words: np.ndarray, rank: int) -> np.ndarray:
-    """Pairs (P, 2) of topics (W, K), first below second: each with the one whose words are most like its own, or are
-    the next, so many ranks on."""
+    """Pairs (P, 2) of topics (W, K), first below second: each topic with the one whose words are most similar or, with
+    rank r > 0, with the r-th next.
+    """
     topics = words.shape[1]
     if topics < 2 + rank:
         return NO_PAIRS
     unit = _directions(words)
     likeness = unit.T @ unit
     np.fill_diagonal(likeness, -1.0)
-    likeness = np.round(likeness, 12)  # ties are broken by position, whatever the last bits of the product
+    likeness = np.round(likeness, 12)  # ties are broken by position, not by rounding
     ones, others = np.arange(topics), likeness.copy()
     for _ in range(rank):
         others[ones, np.argmax(others, axis=1)] = -1.0
@@ -61,8 +62,8 @@ def propose_online_pairs(covariances: np.ndarray, words: np.ndarray, most: int, 
     ----------
     covariances : (K, K) of theta over its documents
     words : (W, K) the topics' expected counts
-    most : of the pairs whose theta covary positively, that many are taken, most correlated first
-    alike : of the smallest topics, that many are paired with the topic whose words are most like theirs
+    most : number of pairs with positive covariance of theta to take, most correlated first
+    alike : number of smallest topics to pair with the topic whose words are most similar
     """
     pairs = np.concatenate([_covarying(covariances, most), _most_alike(words, alike)])
     return np.unique(pairs, axis=0)
@@ -86,7 +87,7 @@ def _most_alike(words: np.ndarray, number: int) -> np.ndarray:
 
 
 def _directions(words: np.ndarray) -> np.ndarray:
-    """Topics' words (W, K) of length one; of topics without words as they are."""
+    """Topics' words (W, K), normalised to unit length; topics without words are unchanged."""
     return words / np.maximum(np.sqrt((words**2).sum(axis=0)), 1e-300)
 
 
@@ -99,8 +100,8 @@ def judge_merges(model: TopicModel, total: Measured, pairs: np.ndarray) -> tuple
 
     Returns
     -------
-    chosen : positions in `pairs`, no topic twice
-    judged : every pair, by its position in `pairs`
+    chosen : indices into `pairs`, no topic twice
+    judged : every pair, by its index in `pairs`
     """
     summary = total.summary
     fixed = total.pairs.entropy + model.union_evidences(summary.words, pairs)
@@ -124,12 +125,12 @@ def judge_online_merges(
     ----------
     state : under which the mini-batch was fitted
     total : the mini-batch with its `pairs` (P, 2), scaled to the corpus
-    lasting : whether merges must pay for the topics' own counts, too
-    doubts : (P,) nats that gains must exceed, for the documents seen are few
+    lasting : whether merges must also gain with the topics' own counts
+    doubts : (P,) nats that gains must exceed because only some documents were seen
 
     Returns
     -------
-    chosen, judged : as of :func:`judge_merges`, with the smaller of the gains asked for
+    chosen, judged : as in :func:`judge_merges`, with the smaller of the required gains
     """
     fixed = total.pairs.entropy + _group_gains(total, pairs) + _word_gains(model, state, total, pairs, lasting)
     bound = point_elbo(model, total.summary, state.words, state.weights)
@@ -143,11 +144,11 @@ def _chosen(merges: _Merges, promise: np.ndarray, doubts: np.ndarray | None = No
 
 
 def _change(pairs: np.ndarray, value: Callable[[Callable[[np.ndarray], np.ndarray]], np.ndarray]) -> np.ndarray:
-    """By how much making each pair one changes a value, (P,).
+    """Change of a value if each pair is merged, (P,).
 
     Parameters
     ----------
-    value : gives that of each topic, (K,), from a function that takes columns of (W, K) arrays of the topics
+    value : computes the value of each topic, (K,), from a function that takes columns of (W, K) arrays
     """
     alone, joint = value(lambda words: words), np.empty(len(pairs))
     for start in range(0, len(pairs), _CHUNK):
@@ -161,14 +162,16 @@ def _sums(one: np.ndarray, two: np.ndarray, words: np.ndarray) -> np.ndarray:
 
 
 def _group_gains(total: Measured, pairs: np.ndarray) -> np.ndarray:
-    """What merging changes of the documents' terms, (P,)."""
+    """Change of the documents' terms by each merge, (P,)."""
     local, groups = [LOG_GAMMA, SLACK], total.summary.groups
     first, second = groups[pairs[:, 0]][:, local], groups[pairs[:, 1]][:, local]
     return (total.pairs.groups[:, local] - first - second).sum(axis=1)
 
 
 def _word_gains(model: TopicModel, state: OnlineState, total: Measured, pairs: np.ndarray, lasting: bool) -> np.ndarray:
-    """What merging changes of the words' terms, (P,): for the words seen, or the less of these and those remembered."""
+    """Change of the words' terms by each merge, (P,): for the words seen, or the smaller of this and that for all
+    counts.
+    """
 
     def change(seen: np.ndarray) -> np.ndarray:
         return _change(pairs, lambda of: word_values(model, of(state.words), of(seen)))
@@ -178,23 +181,23 @@ def _word_gains(model: TopicModel, state: OnlineState, total: Measured, pairs: n
 
 
 def _all_left(total: Measured) -> tuple[np.ndarray, np.ndarray]:
-    """Documents' sums by topic, and that none is gone yet."""
+    """Documents' sums by topic, and a mask in which all topics remain."""
     groups = total.summary.groups
     return groups, np.ones(len(groups), dtype=bool)
 
 
 @dataclass(frozen=True, eq=False)
 class _Merges(Standing):
-    """Topics, some of which are one by now.
+    """Topics, some of which have been merged.
 
     Parameters
     ----------
-    model, total : as they are judged
-    pairs : (P, 2) topics that may be made one
-    fixed : (P,) what each pair changes of the bound, apart from :attr:`value`
-    groups : (K + 1, 4) documents' sums of the topics, those made one in the first one's place
-    left : (K + 1,) which of them are not gone
-    changed : topics made one with another
+    model, total : for the judgement
+    pairs : (P, 2) topics that may be merged
+    fixed : (P,) change of the bound by each pair, without :attr:`value`
+    groups : (K + 1, 4) documents' sums of the topics; merged ones replace their first topic
+    left : (K + 1,) which topics remain
+    changed : topics that were merged
     """
 
     model: TopicModel
@@ -208,7 +211,7 @@ class _Merges(Standing):
     @property
     @abstractmethod
     def value(self) -> float:
-        """What the global weights and documents' sums contribute to the bound, in nats."""
+        """Contribution of the global weights and documents' sums to the bound, in nats."""
 
     def gain(self, proposal: int) -> float:
         return float(self.fixed[proposal] + self.after(proposal).value - self.value)
@@ -225,10 +228,10 @@ class _Merges(Standing):
 
 @dataclass(frozen=True, eq=False)
 class _CorpusMerges(_Merges):
-    """Merges under posteriors of the global weights, which are best for the topics that are left.
+    """Merges under posteriors of the global weights that are optimal for the remaining topics.
 
-    Most pairs lose hundreds of nats, which `promise` (P,) tells nearly: only where it is not far below zero are the
-    best weights looked for.
+    Most pairs lose hundreds of nats, which `promise` (P,) estimates well; the optimal weights are computed only where
+    it is not far below zero.
     """
 
     promise: np.ndarray = field(kw_only=True)
@@ -248,7 +251,7 @@ class _CorpusMerges(_Merges):
 
 @dataclass(frozen=True, eq=False)
 class _OnlineMerges(_Merges):
-    """Merges under global weights (K + 1,) that add up as topics are made one; `bound` is that of the mini-batch."""
+    """Merges under global weights (K + 1,), which add when topics are merged; `bound` is that of the mini-batch."""
 
     weights: np.ndarray = field(kw_only=True)
     bound: float = field(kw_only=True)

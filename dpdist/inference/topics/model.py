@@ -1,17 +1,17 @@
-"""A hierarchical Dirichlet process topic model: its bound from summaries, and what workers need of its posterior.
+"""A hierarchical Dirichlet process topic model: its bound from summaries, and its posterior as workers use it.
 
     ELBO = sum_k A(S_k) + sum_k H_k + sum_k [alpha E[beta_k] P_k + G_k + slack_k] - G + L(u)
 
-with topics' log evidences A, entropies H, the documents' sums P of E log pi, G of log Gamma(theta) and the slack of
-documents fitted under other global weights, and L(u) from :mod:`dpdist.models.allocations.hierarchical`. It is exact
-for any mixture of documents fitted at any time. Source: Hughes, Kim & Sudderth (AISTATS 2015), section 3.
+with the topics' log evidences A, their entropies H, the documents' sums P of E log pi and G of log Gamma(theta), the
+slack of documents fitted under other global weights, and L(u) from :mod:`dpdist.models.allocations.hierarchical`. It is
+exact for any mixture of documents fitted at any time. Source: Hughes, Kim & Sudderth (AISTATS 2015), section 3.
 
 With a point estimate beta of the global weights, and topics q(phi_k) = Dir(eta + T_k) that may come from other sums
-than those of the documents at hand, it is
+than those of the present documents, it is
 
     ELBO = sum_k [A(T_k) + grad A(T_k) . (S_k - T_k)] + sum_k H_k + sum_k [G_k + slack_k] - G + V(beta, P)
 
-with V from :mod:`dpdist.models.allocations.point_weights`. Every constant is included. Source: Bryant & Sudderth
+with V from :mod:`dpdist.models.allocations.point_weights`. All constants are included. Source: Bryant & Sudderth
 (NeurIPS 2012), section 2.
 """
 
@@ -35,7 +35,7 @@ class TopicPosterior:
 
     Parameters
     ----------
-    weights : (W, K) exp(E log phi_kw) divided by the largest of each word
+    weights : (W, K) exp(E log phi_kw) divided by the largest value of each word
     prior : (K + 1,) alpha E[beta]
     """
 
@@ -66,11 +66,11 @@ class TopicModel:
         return self.allocation.sticks(total.groups[:, LOG_PI], total.documents)
 
     def posterior(self, total: TopicSummary) -> TopicPosterior:
-        """The global step: q from sums over documents, in the form workers use."""
+        """The global step: q from sums over documents, in the form that workers use."""
         return self.posterior_of(total.words, self.allocation.document_concentration * self.sticks(total).weights)
 
     def posterior_of(self, words: np.ndarray, prior: np.ndarray) -> TopicPosterior:
-        """The same from expected counts (W, K) and alpha E[beta] (K + 1,)."""
+        """The posterior from expected counts (W, K) and alpha E[beta] (K + 1,)."""
         weights = np.empty(words.shape)
         word_weights(np.ascontiguousarray(words), self.pseudocount, weights)
         return TopicPosterior(weights, prior)
@@ -82,30 +82,30 @@ class TopicModel:
         return found
 
     def union_evidences(self, words: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-        """What :meth:`log_evidences` of word counts (W, K) gain where each of the `pairs` (P, 2) is one, (P,)."""
+        """Change of :meth:`log_evidences` of word counts (W, K) if each of the `pairs` (P, 2) is merged, (P,)."""
         found = np.empty(len(pairs))
         union_evidences(words, pairs, self.pseudocount, found)
         return found
 
     def allocation_value(self, groups: np.ndarray, totals: np.ndarray, documents: float) -> float:
-        """All of the bound but evidences and entropies, under the best sticks."""
+        """The bound without evidences and entropies, under the optimal sticks."""
         log_pi = groups[:, LOG_PI]
         local = groups[:, LOG_GAMMA].sum() + groups[:, SLACK].sum() - totals[LOG_GAMMA_SUM]
         return float(local + self.allocation.value(self.allocation.sticks(log_pi, documents), log_pi, documents))
 
     def elbo(self, total: TopicSummary) -> float:
-        """The bound on all documents of `total`, in nats, every constant included."""
+        """The bound on all documents of `total`, in nats, including all constants."""
         words = float(self.log_evidences(total.words).sum() + total.entropy.sum())
         return words + self.allocation_value(total.groups, total.totals, total.documents)
 
 
 def point_weights(model: TopicModel) -> PointWeights:
-    """The objective of the global weights, with the model's concentrations."""
+    """The objective of the global weights, under the model's concentrations."""
     return PointWeights(model.allocation)
 
 
 def point_posterior(model: TopicModel, words: np.ndarray, weights: np.ndarray) -> TopicPosterior:
-    """q as workers use it, from expected counts (W, K) and global weights (K + 1,)."""
+    """q in the form that workers use, from expected counts (W, K) and global weights (K + 1,)."""
     return model.posterior_of(words, model.allocation.document_concentration * weights)
 
 
@@ -119,7 +119,7 @@ def word_values(model: TopicModel, words: np.ndarray, seen: np.ndarray) -> np.nd
 
     Parameters
     ----------
-    words : (W, K) lambda less the pseudocount: the counts that q(phi) is made of
+    words : (W, K) lambda minus the pseudocount: the counts from which q(phi) is computed
     seen : (W, K) expected counts of the documents
     """
     log_phi, evidences = expected_log_words(model, words), model.log_evidences(np.ascontiguousarray(words))
@@ -132,7 +132,7 @@ def point_elbo(model: TopicModel, total: TopicSummary, words: np.ndarray, weight
     Parameters
     ----------
     total : sums over documents; those of a mini-batch may be scaled to the corpus
-    words : (W, K) lambda less the pseudocount; ``total.words`` after a batch update
+    words : (W, K) lambda minus the pseudocount; ``total.words`` after a batch update
     weights : (K + 1,) global weights
     """
     groups = total.groups

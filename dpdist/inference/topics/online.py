@@ -1,12 +1,12 @@
-"""Online topic models with a point estimate of the global weights: what is fixed, the state, and the global update.
+"""Online topic models with a point estimate of the global weights: the state and the global update.
 
     lambda <- (1 - rho) lambda + rho (eta + D/|S| sum_{j in S} n_jw),     beta <- (1 - rho) beta + rho beta_hat
 
-with rho_t = (tau + t)^-kappa and beta_hat the weights that maximise the bound of the mini-batch S scaled to D
-documents. Hyperparameters that are learned follow in logarithms, the natural coordinates of scales: gamma <-
-gamma^(1 - rho) gamma_hat^rho, and alpha and eta alike, with those best after the update of lambda and beta
-(:mod:`dpdist.inference.topics.hyperparameters`). At rate 1, a batch update, the bound never falls. Source: Bryant
-& Sudderth, Truly nonparametric online variational inference for hierarchical Dirichlet processes, NeurIPS 2012.
+with rho_t = (tau + t)^-kappa, where beta_hat are the weights that maximise the bound of the mini-batch S scaled to D
+documents. Learned hyperparameters are updated in logarithms, the natural coordinates of scales: gamma <- gamma^(1 -
+rho) gamma_hat^rho, and likewise alpha and eta, with the optimal values after the update of lambda and beta
+(:mod:`dpdist.inference.topics.hyperparameters`). At rate 1, a batch update, the bound never decreases. Source: Bryant &
+Sudderth, Truly nonparametric online variational inference for hierarchical Dirichlet processes, NeurIPS 2012.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from dpdist.inference.topics.summary import LOG_PI, TopicSummary
 
 @dataclass(frozen=True, eq=False)
 class OnlineState:
-    """All that the next mini-batch needs.
+    """The state needed for the next mini-batch.
 
     Parameters
     ----------
-    words : (W, K) float64, lambda less the pseudocount: expected counts, scaled to the whole corpus
+    words : (W, K) float64, lambda minus the pseudocount: expected counts, scaled to the whole corpus
     weights : (K + 1,) float64, beta, the last for all topics not in use
-    step : t, mini-batches taken in so far
+    step : t, number of mini-batches processed
     ids : (K,) int64, stable ids of the topics
     next_id : first unused id
-    lap : pass over the corpus under way or about to start, from 1
-    visited : mini-batches of this pass taken in so far
-    known : topics of the documents, which batch inference goes on from; None before, and online
-    concentration, document_concentration, pseudocount : gamma, alpha and eta as learned so far; None: the model's own
-    records, seconds : of the pass under way so far: every proposal judged, and wall time
+    lap : pass over the corpus in progress or about to start, from 1
+    visited : number of mini-batches of this pass processed
+    known : topics of the documents, from which batch inference continues; None before the first pass, and online
+    concentration, document_concentration, pseudocount : gamma, alpha and eta learned so far; None: the model's own
+    records, seconds : of the pass in progress: every proposal judged, and wall time
     """
 
     words: Annotated[np.ndarray, Stored(("word", "topic"), "expected tokens of a word in a topic", name="word_count")]
@@ -60,12 +60,12 @@ class OnlineState:
 
     @property
     def learned(self) -> dict[str, float]:
-        """The hyperparameters that were learned, by name."""
+        """The learned hyperparameters, by name."""
         return {name: value for name in LEARNABLE if (value := getattr(self, name)) is not None}
 
     @property
     def files(self) -> dict[str, dict[str, str]]:
-        """Digests of the files that go with it, by folder."""
+        """Folder -> file name -> digest, of the files that belong to it."""
         return {} if self.known is None else self.known.files
 
 
@@ -74,7 +74,7 @@ def first_online_state(model: TopicModel, start: TopicSummary) -> OnlineState:
 
     Parameters
     ----------
-    start : sums over documents under the first topics, scaled to the whole corpus
+    start : sums over documents under the initial topics, scaled to the whole corpus
 
     Raises
     ------
@@ -89,7 +89,7 @@ def first_online_state(model: TopicModel, start: TopicSummary) -> OnlineState:
 
 
 def with_learned(problem: PointProblem, state: OnlineState) -> PointProblem:
-    """The problem with the hyperparameters that were learned so far as its model's."""
+    """The problem whose model has the hyperparameters learned so far."""
     return replace(problem, model=with_values(problem.model, state.learned))
 
 
@@ -98,7 +98,7 @@ def updated(problem: PointProblem, state: OnlineState, scaled: TopicSummary, rat
 
     Parameters
     ----------
-    problem : with what was learned up to `state`
+    problem : with the hyperparameters learned up to `state`
     scaled : sums over the mini-batch, scaled to the whole corpus
     rate : rho; 1 for a batch update
     """

@@ -1,13 +1,14 @@
-"""Leftover topics done without, judged on a mini-batch.
+"""Deletes of small topics, judged on a mini-batch.
 
-A topic that mixes what others tell apart is like none of them, so no merge removes it. Its documents are fitted again
-without it, and its weight is that of topics not in use, which leaves the bound of all other documents as it is. With L
-the change of the bound of its documents, scaled to the corpus, and C_k the nats that q(phi_k) costs, it may go where
+A topic that mixes what other topics separate is similar to none of them, so no merge removes it. Its documents are
+refitted without it, and its weight is added to that of topics not in use, which leaves the bound of all other documents
+unchanged. With L the change of the bound of its documents, scaled to the corpus, and C_k the cost of q(phi_k) in nats,
+it may be deleted if
 
     L max(1, T_k / S_k) + C_k + log p(beta') - log p(beta) > 0.
 
-T_k are its own tokens, which remember the mini-batches before, and S_k those of the mini-batch: documents not seen now
-lose as much a token as those seen.
+T_k is the number of its own tokens, which include earlier mini-batches, and S_k that of the mini-batch: documents not
+seen now lose as much per token as those seen.
 """
 
 from __future__ import annotations
@@ -31,13 +32,14 @@ from dpdist.inference.topics.trials import Merging
 
 #: A posterior, and the documents' topics that are updated under it.
 Start = tuple[TopicPosterior, DocumentTopics]
-#: Tokens of a mini-batch that a topic must explain to be tried, and its share of an average topic's at most.
+#: Smallest number of tokens of a mini-batch that a topic must explain to be tried, and upper limit as a share of an
+#: average topic's tokens.
 _LEAST, _SMALL = 2.0, 0.75
 
 
 @dataclass(frozen=True, eq=False)
 class Without:
-    """Documents that use a topic: their sums under all topics, and under all but that one; adds over documents."""
+    """Documents that use a topic: their sums under all topics, and without this topic; adds over documents."""
 
     before: TopicSummary
     after: TopicSummary
@@ -47,7 +49,7 @@ class Without:
 
 
 def choose_leftovers(counts: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
-    """At most `most` topics to try to do without, of those with few of the tokens (K,) of the mini-batch."""
+    """At most `most` topics to try to delete, among those with few of the tokens (K,) of the mini-batch."""
     able = np.flatnonzero((counts >= _LEAST) & (counts < _SMALL * counts.mean()))
     return np.sort(rng.choice(able, size=min(most, len(able)), replace=False))
 
@@ -60,7 +62,7 @@ def fit_without(
     topics: np.ndarray,
     effort: Effort,
 ) -> list[Without]:
-    """A partition's documents without each of `topics` (C,), their topics as `merging` has turned them."""
+    """A partition's documents refitted without each of `topics` (C,); `merging` is applied to their topics first."""
     afresh, found = replace(effort, fresh=True), list[Without]()
     for documents, *starts in with_and_without(partition, measured, posterior, merging, topics):
         found.append(Without(*(local_step(one, documents, known, NO_PAIRS, afresh)[0] for one, known in starts)))
@@ -70,7 +72,7 @@ def fit_without(
 def with_and_without(
     partition: Partition, measured: Measured, posterior: TopicPosterior, merging: Merging, topics: np.ndarray
 ) -> Iterator[tuple[sparse.csr_array, Start, Start]]:
-    """For each of `topics` the documents that use it, and from where they are fitted under all and without it."""
+    """For each of `topics`, the documents that use it, and the starts of their fits with and without it."""
     documents, known = documents_of(partition), merging.apply(measured, 0).topics
     assert known is not None, "documents of a partition are known"
     used = known.matrix(len(posterior.prior) - 1)
@@ -78,7 +80,7 @@ def with_and_without(
         own, kept = np.flatnonzero(used[:, [k]].toarray().ravel()), np.arange(used.shape[1]) != k
         rest = np.append(posterior.prior[:-1][kept], posterior.prior[[k, -1]].sum())
         weights = np.ascontiguousarray(posterior.weights[:, kept])
-        weights[weights.max(axis=1, initial=0.0) == 0.0] = 1.0  # too small for float64 under all others: alike
+        weights[weights.max(axis=1, initial=0.0) == 0.0] = 1.0  # zero under all others in float64: treat alike
         without = TopicPosterior(weights, rest)
         before = DocumentTopics.of(used[own].toarray()), DocumentTopics.of(used[own][:, kept].toarray())
         yield documents[own], (posterior, before[0]), (without, before[1])
@@ -93,7 +95,7 @@ def judge_deletes(
     noise: float,
     doubts: np.ndarray | None = None,
 ) -> tuple[list[int], list[Verdict]]:
-    """Choose at most one topic to do without: the documents of several may take up the tokens of each other.
+    """Choose at most one topic to delete, because the documents of several may take up each other's tokens.
 
     Parameters
     ----------
@@ -101,12 +103,12 @@ def judge_deletes(
     fits : of each of `topics` (C,)
     scale : D/|S|
     noise : nats that a gain must exceed
-    doubts : (C,) and nats that what the documents' bound loses is uncertain by
+    doubts : (C,) uncertainty, in nats, of the change of the documents' bound
 
     Returns
     -------
-    chosen : positions in `topics`
-    judged : every topic, by its position in `topics`
+    chosen : indices into `topics`
+    judged : every topic, by its index in `topics`
     """
     gains = np.array([_gain(model, state, fit, k, scale) for fit, k in zip(fits, topics.tolist(), strict=True)])
     if doubts is not None:
@@ -132,7 +134,7 @@ def _remembered(state: OnlineState, fit: Without, k: int, scale: float) -> float
 
 
 def apply_delete(state: OnlineState, topic: int) -> OnlineState:
-    """The state without a topic, whose weight is that of topics not in use from then on."""
+    """The state without a topic, whose weight is added to that of topics not in use."""
     weights = np.delete(state.weights, topic)
     weights[-1] += state.weights[topic]
     words = without_topics(state.words, topic)
@@ -141,7 +143,7 @@ def apply_delete(state: OnlineState, topic: int) -> OnlineState:
 
 @dataclass(frozen=True, eq=False)
 class _Deletes(Standing):
-    """Topics of which at most one goes."""
+    """Topics of which at most one is deleted."""
 
     gains: np.ndarray
     nats: float

@@ -1,4 +1,4 @@
-"""The loops of bHDP, oHDP and oHDP-SM: mini-batches of whole partitions from a source, through a backend."""
+"""The loops of bHDP, oHDP and oHDP-SM: mini-batches of whole partitions of a source, run by a backend."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ from dpdist.inference.topics.trials import Merging
 
 
 class OnlineStep(NamedTuple):
-    """What one mini-batch, or one batch update, came to.
+    """The result of one mini-batch, or of one batch update.
 
     Parameters
     ----------
     state : after it
-    elbo : bound in nats. Batch: of the corpus, after the update. Online: of the mini-batch scaled to the corpus,
-        under the topics before it
-    documents : in the mini-batch
-    tokens : that the bound is of: of the mini-batch, scaled alike
+    elbo : bound in nats. Batch: of the corpus, after the update. Online: of the mini-batch scaled to the corpus, under
+        the topics before it
+    documents : number in the mini-batch
+    tokens : number that the bound covers: those of the mini-batch, scaled in the same way
     records : every merge, split and delete judged
     seconds : wall time
     """
@@ -77,11 +77,11 @@ class OnlineStep(NamedTuple):
 def point_steps(
     problem: PointProblem, source: Source, state: State, backend: Backend, path: str | None = None
 ) -> Iterator[Step]:
-    """Run passes from `state` without end, online or batch as the schedule is; the caller decides when to stop.
+    """Run passes from `state` without end, online or batch according to the schedule; the caller decides when to stop.
 
-    Each mini-batch is a batch and each pass a lap. There are no summaries of batches: all that a fit goes on from is
-    the running total, an :class:`OnlineState`, and in batches the documents' topics, kept where the run is stored, at
-    `path`, if it is.
+    Each mini-batch is a batch and each pass a lap. There are no batch summaries: a fit continues from the running
+    total, an :class:`OnlineState`, and in batch inference also from the documents' topics, stored at the run's `path`,
+    if any.
     """
     in_batches = isinstance(problem.schedule, Batch)
     running: OnlineState = state.running
@@ -109,9 +109,9 @@ def lap_info(step: OnlineStep, lap: int, rows: float) -> Info:
 
     Parameters
     ----------
-    step : the last one, with the records and seconds of all
+    step : the last one, with the records and seconds of the whole pass
     lap : its number
-    rows : documents
+    rows : number of documents
     """
     state = replace(step.state, known=None, records=(), seconds=0.0)
     return Info(
@@ -130,7 +130,7 @@ def lap_info(step: OnlineStep, lap: int, rows: float) -> Info:
 
 
 def point_state(problem: PointProblem, source: Source, running: OnlineState) -> State:
-    """The state of a fit; mini-batches are numbered in the order in which a pass takes them."""
+    """The state of a fit; mini-batches are numbered in the order of a pass."""
     batches = tuple(range(batch_count(problem.schedule, source)))
     return running_state(running, running.lap, batches, running.visited)
 
@@ -138,8 +138,10 @@ def point_state(problem: PointProblem, source: Source, running: OnlineState) -> 
 def batch_steps(
     problem: PointProblem, source: Source, state: OnlineState, backend: Backend, path: str | None = None
 ) -> Iterator[OnlineStep]:
-    """bHDP: batch updates from `state` without end, each of which never lowers the bound; the caller decides when to
-    stop. The schedule and the plan play no part. Documents' topics are kept where the run is stored, at `path`."""
+    """bHDP: batch updates from `state` without end, none of which lowers the bound; the caller decides when to stop.
+
+    The schedule and the plan are not used. Documents' topics are stored at the run's `path`.
+    """
     partitions, files = backend.share_each(source.partitions), DocumentFiles.at(path, backend)
     rows = len(partitions)
     while True:
@@ -159,10 +161,10 @@ def batch_steps(
 
 
 def online_steps(problem: PointProblem, source: Source, state: OnlineState, backend: Backend) -> Iterator[OnlineStep]:
-    """oHDP, or oHDP-SM where the plan has moves: mini-batches from `state` without end; the caller says when to stop.
+    """oHDP, or oHDP-SM if the plan has moves: mini-batches from `state` without end; the caller decides when to stop.
 
-    Each pass takes the partitions in an order of its own and cuts them into as many mini-batches as the schedule has
-    batches. Begun again from any state, the loop gives the same bits.
+    Each pass permutes the partitions and divides them into as many mini-batches as the schedule has batches. Resumed
+    from any state, the loop gives the same bits.
     """
     partitions = backend.share_each(source.partitions)
     count = batch_count(problem.schedule, source)
@@ -181,18 +183,18 @@ def partial_step(
     corpus: float,
     state: OnlineState,
 ) -> OnlineStep:
-    """One mini-batch that comes from no source, in this process.
+    """One mini-batch that does not come from a source, in this process.
 
     Parameters
     ----------
     documents : (n, W) CSR counts
-    corpus : D, documents in the whole corpus, n or more
+    corpus : D, number of documents in the whole corpus, at least n
     state : before it
 
     Raises
     ------
     InputError
-        If there are fewer documents in the corpus than in the mini-batch, or the vocabulary is another.
+        If the corpus has fewer documents than the mini-batch, or the vocabulary is different.
     """
     source = ArraySource(documents)
     if source.shape[1] != problem.model.vocabulary:
@@ -245,7 +247,7 @@ def _online_step(
     if problem.plan.split and rate < 1:
         state, splits = _split(with_learned(problem, state), backend, batch, merged, state)
         records += splits
-    if problem.plan.delete and len(state.ids) == len(merged.ids):  # after a split documents are known no more
+    if problem.plan.delete and len(state.ids) == len(merged.ids):  # a split invalidates the documents' topics
         state, deletes = _delete(with_learned(problem, state), backend, batch, state)
         records += deletes
     tokens = float(summary.totals[TOKENS])
@@ -263,7 +265,8 @@ def _with_unions(
     rate: float,
 ) -> tuple[list[Ref[Measured]], Measured, np.ndarray, np.ndarray | None]:
     """Documents with unions of pairs of topics measured: refs by partition, their sum, the pairs (P, 2), and the nats
-    (P,) that the gains of these must exceed to be trusted, if they must."""
+    (P,) that gains must exceed to be trusted, or None.
+    """
     visit: OnlineLocalStep = backend.fetch([backend.sum(visits)])[0]
     plan, pairs = problem.plan, NO_PAIRS
     if plan.merge:
@@ -284,7 +287,7 @@ def _with_unions(
 
 
 def _merged(state: OnlineState, merging: Merging) -> OnlineState:
-    """The state with the topics chosen made one each, in the first one's place."""
+    """The state with the chosen pairs merged, each in place of its first topic."""
     words, weights = state.words.copy(), state.weights.copy()
     first, second = merging.pairs[merging.chosen].T
     words[:, first] += words[:, second]
@@ -300,13 +303,13 @@ def _merged(state: OnlineState, merging: Merging) -> OnlineState:
 
 @dataclass(frozen=True, eq=False)
 class _Batch:
-    """A mini-batch while splits and deletes are tried on it.
+    """A mini-batch on which splits and deletes are tried.
 
     Parameters
     ----------
     partitions, measured : refs
-    merging : what its documents' topics have yet to go through
-    summary : its sums under the topics left, scaled to the corpus
+    merging : still to be applied to the documents' topics
+    summary : its sums under the remaining topics, scaled to the corpus
     scale, corpus : D/|S| and D
     rate : of the global update
     noise : nats that a gain must exceed
@@ -326,7 +329,7 @@ class _Batch:
 def _split(
     problem: PointProblem, backend: Backend, batch: _Batch, before: OnlineState, after: OnlineState
 ) -> tuple[OnlineState, list[Record]]:
-    """Splits after the global update that led from one state to the other."""
+    """Splits after the global update from `before` to `after`."""
     model, plan, rows = problem.model, problem.plan, len(batch.partitions)
     rng = generator(problem.seed, "split topics", before.step)
     with one_thread():
@@ -352,7 +355,7 @@ def _split(
 def _delete(
     problem: PointProblem, backend: Backend, batch: _Batch, state: OnlineState
 ) -> tuple[OnlineState, list[Record]]:
-    """Leftovers done without after the global update that led to `state`."""
+    """Deletes of small topics after the global update that led to `state`."""
     model, plan, rows, unsure = problem.model, problem.plan, len(batch.partitions), None
     with one_thread():
         rng = generator(problem.seed, "delete topics", state.step)

@@ -1,15 +1,15 @@
-"""Splits of topics judged on a mini-batch.
+"""Splits of topics, judged on a mini-batch.
 
-A split of topic k begins with the past in one half and the mini-batch in the other,
+A split of topic k starts with the past in one half and the mini-batch in the other,
 
     lambda' = (1 - rho) lambda_k,  lambda'' = rho lambda_hat_k,  beta' = (1 - rho) beta_k,  beta'' = rho beta_hat_k,
 
-and goes through restricted iterations in which all other topics are held constant and beta' + beta'' = beta_k. In
-their form :class:`~dpdist.inference.topics.restricted.Shared`, the default, the past of a topic stays in its halves,
-and both bounds compared are of the mini-batch, scaled to the corpus, under the same phi of other topics. Documents have
-theta = alpha beta + n under the weights of today; then k enters the bound only through its words, its entropy, log
-p(beta) and the documents' log Gamma(theta_jk) - log Gamma(alpha beta_k). The form nearer to
-the paper is :class:`~dpdist.inference.topics.restricted.Free`.
+followed by restricted iterations in which all other topics are fixed and beta' + beta'' = beta_k. In the default form,
+:class:`~dpdist.inference.topics.restricted.Shared`, the past of a topic stays in its halves, and both bounds compared
+are those of the mini-batch, scaled to the corpus, under the same phi of other topics. Documents have theta = alpha beta
++ n under the present weights; then k enters the bound only through its words, its entropy, log p(beta) and the
+documents' log Gamma(theta_jk) - log Gamma(alpha beta_k). The form closer to the paper is
+:class:`~dpdist.inference.topics.restricted.Free`.
 
 Source: Bryant & Sudderth (NeurIPS 2012), section 3.
 """
@@ -32,14 +32,14 @@ from dpdist.inference.topics.problem import OnlinePlan
 from dpdist.inference.topics.restricted import Free, Halves, Restricted, Shared, Split
 from dpdist.inference.topics.summary import TopicSummary
 
-#: Tokens of a mini-batch that a topic must explain to be split.
+#: Number of tokens of a mini-batch that a topic must explain to be split.
 _LEAST = 2.0
-#: Range in which the log odds of two weights are sought, and how often it is halved.
+#: Search range of the log odds of two weights, and number of bisections.
 _ODDS, _BISECTIONS = 15.0, 40
 
 
 def choose_topics(counts: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
-    """At most `most` topics to try to split, likelier the more tokens (K,) they have in the mini-batch."""
+    """At most `most` topics to split, drawn in proportion to their tokens (K,) in the mini-batch."""
     able = np.flatnonzero(counts >= _LEAST)
     sampling_probabilities = counts[able] / counts[able].sum() if len(able) else None
     return np.sort(rng.choice(able, size=min(most, len(able)), replace=False, p=sampling_probabilities))
@@ -48,11 +48,11 @@ def choose_topics(counts: np.ndarray, most: int, rng: np.random.Generator) -> np
 def begin_splits(
     model: TopicModel, before: OnlineState, after: OnlineState, scaled: TopicSummary, rate: float, topics: np.ndarray
 ) -> list[Split]:
-    """Halves to begin with: the past, and the mini-batch.
+    """Initial halves: the past, and the mini-batch.
 
     Parameters
     ----------
-    before, after : the global update, whose topics are the same
+    before, after : states before and after the global update, with the same topics
     scaled : sums over the mini-batch, scaled to the corpus
     rate : rho < 1
     """
@@ -66,8 +66,9 @@ def begin_splits(
 
 
 def restricted_form(plan: OnlinePlan, before: OnlineState, scale: float, rate: float) -> Restricted:
-    """The form of the restricted iteration that a plan asks for, at a scale D/|S| and the rate rho of the global update
-    of the state `before`."""
+    """The plan's form of the restricted iteration, with scale D/|S| and the rate rho of the global update of
+    `before`.
+    """
     return Free(rate, before.words) if plan.restricted == "free" else Shared(plan.smoothing * scale)
 
 
@@ -79,7 +80,7 @@ class Restriction:
     ----------
     model, state : the topics after the global update
     form : of the iterations
-    backend, tokens : a ref for each partition of the mini-batch, to what the form cuts of each split topic
+    backend, tokens : a ref for each partition of the mini-batch, to the data of each split topic
     scale, documents : D/|S| and D
     """
 
@@ -92,8 +93,9 @@ class Restriction:
     documents: float
 
     def refined(self, splits: list[Split], iterations: int, errors: float | None = None) -> list[Split]:
-        """All splits after some iterations, at least one, with their gains; and, where `errors` says how many standard
-        errors a gain must exceed, with these in nats."""
+        """All splits after the iterations, at least one, with their gains; if `errors` is given, also the nats of that
+        many standard errors.
+        """
         for _ in range(iterations - 1):
             halves = self._halves(splits, measured=False)
             splits = _reweighted(self.model, self._updated(splits, halves), halves, self.documents)
@@ -112,14 +114,14 @@ class Restriction:
         return tuple(self.form.order(self.model, self.state.words, split) for split in splits)
 
     def _halves(self, splits: list[Split], measured: bool) -> Halves:
-        """The local step of the mini-batch, scaled to the corpus."""
+        """The local step on the mini-batch, scaled to the corpus."""
         rows, orders = len(self.tokens), self.backend.share(self._orders(splits))
         total = self.backend.total(self.form.divide, self.tokens, [orders] * rows, [measured] * rows)
         found: Halves = self.backend.fetch([total])[0]
         return found.scaled(self.scale)
 
     def _updated(self, splits: list[Split], halves: Halves) -> list[Split]:
-        """The splits with lambda of their halves as the form has it."""
+        """The splits with lambda of their halves updated."""
         pairs = zip(splits, halves.words, strict=True)
         return [replace(split, words=self.form.update(self.state.words, split, seen)) for split, seen in pairs]
 
@@ -135,7 +137,7 @@ class Restriction:
 
 
 def _reweighted(model: TopicModel, splits: list[Split], halves: Halves, documents: float) -> list[Split]:
-    """The splits with the weights of their halves that raise the bound most, log p(beta) apart."""
+    """The splits with the weights of their halves that maximise the bound without log p(beta)."""
     alpha = model.allocation.document_concentration
     prior = alpha * np.array([split.weights for split in splits])
     log_theta = halves.log_theta + (documents - halves.totals[:, 1:]) * psi(prior)
@@ -160,18 +162,18 @@ def with_split(weights: np.ndarray, topic: int, halves: np.ndarray) -> np.ndarra
 def judge_splits(
     model: TopicModel, weights: np.ndarray, splits: Sequence[Split], most: int, noise: float
 ) -> tuple[list[int], list[Verdict]]:
-    """Choose splits greedily, best first, each judged with the weights as those before it left them.
+    """Choose splits greedily, best first, each judged with the weights after those chosen before it.
 
     Parameters
     ----------
     weights : (K + 1,) global weights
-    most : splits to choose, at most
+    most : largest number of splits to choose
     noise : nats that a gain must exceed
 
     Returns
     -------
-    chosen : positions in `splits`, in the order in which their second halves follow the topics
-    judged : every split, by its position in `splits`
+    chosen : indices into `splits`, in the order in which their second halves follow the topics
+    judged : every split, by its index in `splits`
     """
     gains, doubts = (np.array([getattr(split, name) for split in splits]) for name in ("gain", "doubt"))
     judged = judge(_Splits(model, splits, most, noise, weights), gains, doubts=doubts)
@@ -180,7 +182,7 @@ def judge_splits(
 
 @dataclass(frozen=True, eq=False)
 class _Splits(Standing):
-    """Global weights (K + 1,), with some topics split; `chosen` counts these."""
+    """Global weights (K + 1,) after some splits; `chosen` is their number."""
 
     model: TopicModel
     splits: Sequence[Split]
@@ -208,7 +210,7 @@ class _Splits(Standing):
 
 
 def apply_split(state: OnlineState, split: Split) -> OnlineState:
-    """The state with a topic split: the first half keeps its id, the second gets a new one and comes last."""
+    """The state with a topic split: the first half keeps its id, the second half gets a new id and comes last."""
     words = np.concatenate([state.words, split.words[:, 1:]], axis=1)
     words[:, split.topic] = split.words[:, 0]
     weights = with_split(state.weights, split.topic, split.weights)

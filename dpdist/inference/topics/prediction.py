@@ -1,10 +1,10 @@
-"""What a fitted topic model says of documents: their topics' proportions, and how well it tells words held out.
+"""Predictions of a fitted topic model for documents: proportions of topics, and scores of held-out words.
 
-Proportions are posterior means under topics and global weights that are held fixed,
+Proportions are posterior means under fixed topics and global weights,
 
     E[pi_jk] = (alpha E[beta_k] + n_jk) / sum_l (alpha E[beta_l] + n_jl),
 
-over the topics in use: the mass of topics not in use is left out. A document without words has the global weights.
+over the topics in use, without the mass of topics not in use. A document without words has the global weights.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from dpdist.models.families.base import Rows, stack_rows
 
 #: Types of counts that matrices of documents may have.
 COUNTED = [np.dtype(kind) for kind in "?bBhHiIlLqQfd"]
-#: How far documents are iterated whose topics are asked for.
+#: How far documents are iterated for predictions.
 SETTLED = Effort(tolerance=1e-6, most=1000)
-#: NumPy draws from no more tokens than these.
+#: NumPy's limit on the number of tokens to draw from.
 MOST_DRAWN = 10**9
 
 
 @dataclass(frozen=True, eq=False)
 class DocumentPredictor:
-    """Topics and their global weights, held fixed, ready for documents; picklable.
+    """Fixed topics and global weights that predict documents; picklable.
 
     Parameters
     ----------
-    model : the prior, with the hyperparameters that were learned
+    model : the prior, with the learned hyperparameters
     words : (W, K) expected tokens of each word in each topic, in the whole corpus
     global_weights : (K + 1,); the last is the mass of all topics not in use
-    tokens : in the whole corpus; online as the topics have them, near their number
+    tokens : number in the whole corpus; online the topics' sum, which is close to it
     ids : (K,) stable ids of the topics
-    vocabulary : (W,) the words, if they are known
+    vocabulary : (W,) the words, if known
     """
 
     model: TopicModel
@@ -86,15 +86,15 @@ class DocumentPredictor:
         return np.ascontiguousarray((words / words.sum(axis=0)).T)
 
     def weights(self) -> tuple[np.ndarray, float]:
-        """Global weights (K,), and what is left to topics not in use."""
+        """Global weights (K,), and the remainder for topics not in use."""
         return self.global_weights[:-1], float(self.global_weights[-1])
 
     def exported(self) -> Description:
-        """Nothing: counts of words describe topics already."""
+        """Nothing, because counts of words describe topics already."""
         return {}
 
     def check_words(self, columns: int, name: str = "documents") -> None:
-        """Raise :class:`InputError` unless there is a column for each word of the model's vocabulary."""
+        """Raise :class:`InputError` unless there is one column per word of the model's vocabulary."""
         vocabulary = self.model.vocabulary
         if columns != vocabulary:
             unseen = f"; words from {vocabulary} on were not there when it was fitted" if columns > vocabulary else ""
@@ -105,18 +105,20 @@ class DocumentPredictor:
             )
 
     def check_source(self, source: Source, model: str = "the model") -> None:
-        """Raise :class:`InputError` unless documents are over the words of the model; `model` is named in messages."""
+        """Raise :class:`InputError` unless documents use the model's words; `model` is its name in messages."""
         self.check_words(source.shape[1])
         check_same_words(self.vocabulary, source.names, source.label, model)
 
     def outputs(self, top: int, density: bool) -> Outputs:
-        """What :meth:`predictions` gives: proportions, the largest topic, and on request the `top` largest."""
+        """Names, shapes and dtypes of :meth:`predictions`: proportions, the largest topic and, on request, the `top`
+        largest.
+        """
         if density:
             raise InputError("a topic model has no density; leave out density=True; score documents with: dpdist score")
         return label_outputs(top, len(self.ids)) | {"proportion": ((len(self.ids),), "float64")}
 
     def predictions(self, partition: Partition, top: int, density: bool) -> dict[str, np.ndarray]:
-        """What is written of documents."""
+        """The predictions of documents, by name."""
         shares = self.proportions(partition)
         order = np.argsort(-shares, axis=1, kind="stable")[:, :top]
         return {"proportion": shares, **labels_of(order, np.take_along_axis(shares, order, axis=1), top)}
@@ -131,7 +133,7 @@ class DocumentPredictor:
         return parameters / parameters.sum(axis=1, keepdims=True)
 
     def completion(self, partition: Partition, share: float, seed: int) -> Score:
-        """The score of documents' words of which a `share` is observed; without tokens, 0 of 0."""
+        """The score of documents with a `share` of their tokens observed; without held-out tokens, 0 for 0 tokens."""
         observed, held = split_tokens(checked_documents(partition), share, seed, partition.start)
         if not held.nnz:
             return Score(0.0, 0.0)
@@ -139,18 +141,18 @@ class DocumentPredictor:
             return self.score(observed, held)
 
     def score(self, observed: sparse.csr_array, held: sparse.csr_array) -> Score:
-        """The score of held-out tokens (n, W) of documents of which others are observed."""
+        """The score of held-out tokens (n, W) of documents, given their observed tokens."""
         return completion_score(self.topics, self.prior, observed, held)
 
 
 def predictor_of_topics(
     problem: TopicProblem[TopicPlan | OnlinePlan], total: object, ids: np.ndarray
 ) -> DocumentPredictor:
-    """What a fitted topic model says of documents.
+    """The predictor of a fitted topic model.
 
     Parameters
     ----------
-    total : OnlineState of a point estimate, else TopicSummary of the whole corpus, as it was fitted
+    total : OnlineState of a point estimate, else TopicSummary of the whole corpus
     ids : (K,) stable ids of the topics
     """
     with one_thread():
@@ -166,12 +168,12 @@ def predictor_of_topics(
 def complete_documents(
     predictor: DocumentPredictor, source: Source, backend: Backend, share: float, seed: int
 ) -> Score:
-    """The score of documents of whose tokens a `share`, drawn by the key `seed`, is observed.
+    """The score of documents with a `share` of their tokens observed, drawn with the key `seed`.
 
     Raises
     ------
     InputError
-        If `share` is not between 0 and 1, no token is held out, or the documents are no counts.
+        If `share` is not between 0 and 1, no token is held out, or the documents are not counts.
     """
     share = number(above=0, below=1).take("share", share)
     parts: list[Score] = ask_each(backend, source.partitions, predictor, "completion", share, seed)
@@ -188,18 +190,20 @@ def require_unweighted(source: Source) -> None:
 
 
 def all_documents(source: Source) -> sparse.csr_array:
-    """All documents in memory, as :func:`counts_of` gives them; raises as that does, and if they have weights."""
+    """All documents in memory, as from :func:`counts_of`; raises what that raises, and :class:`InputError` for
+    weights.
+    """
     require_unweighted(source)
     return sparse.csr_array(stack_rows([checked_documents(each) for each in source.partitions]))
 
 
 def checked_documents(partition: Partition) -> sparse.csr_array:
-    """The documents of a partition as :func:`counts_of` gives them; raises as that does."""
+    """The documents of a partition, as from :func:`counts_of`; raises what that raises."""
     return counts_of(partition.load()[0], partition.start)
 
 
 def counts_of(rows: Rows, first: int) -> sparse.csr_array:
-    """Documents as CSR (n, W): int32 where all are whole counts, else weights of words, float64.
+    """Documents as CSR (n, W): int32 if all entries are whole counts, else weights of words as float64.
 
     Parameters
     ----------
@@ -208,7 +212,7 @@ def counts_of(rows: Rows, first: int) -> sparse.csr_array:
     Raises
     ------
     InputError
-        If a count or weight is negative or not finite, naming the document, or of a type that SciPy has not.
+        If a count or weight is negative or not finite (the message names the document), or of a type that SciPy lacks.
     """
     if rows.dtype not in COUNTED:
         raise InputError(
@@ -223,17 +227,17 @@ def counts_of(rows: Rows, first: int) -> sparse.csr_array:
 def split_tokens(
     documents: sparse.csr_array, share: float, seed: int, first: int = 0
 ) -> tuple[sparse.csr_array, sparse.csr_array]:
-    """Tokens observed and held out, each (n, W): a `share` of each document's, at random.
+    """Tokens observed and held out, each (n, W): a random `share` of each document's tokens is observed.
 
-    Of counts, tokens are drawn, to the nearest whole number. Of weights, words are drawn, until they have the share;
-    the last one drawn is divided.
+    For counts, tokens are drawn, rounded to a whole number. For weights, words are drawn until they have the share; the
+    last word drawn is divided.
 
     Parameters
     ----------
     documents : (n, W) CSR counts or weights
     share : observed, between 0 and 1
     seed : key of the draws
-    first : number of the first document, which is a key of the draws too
+    first : number of the first document, also a key of the draws
     """
     observed = documents.copy()
     for j in range(documents.shape[0]):
@@ -251,7 +255,7 @@ def split_tokens(
 
 
 def _tokens_observed(counts: np.ndarray, share: float, rng: np.random.Generator, document: int) -> np.ndarray:
-    """How often each word of a document is observed, where every token is as likely to be."""
+    """How often each word of a document is observed, if tokens are drawn uniformly."""
     whole = counts.astype(np.int64)
     if whole.sum() >= MOST_DRAWN:
         raise InputError(
@@ -262,7 +266,7 @@ def _tokens_observed(counts: np.ndarray, share: float, rng: np.random.Generator,
 
 
 def _weights_observed(weights: np.ndarray, share: float, rng: np.random.Generator, document: int) -> np.ndarray:
-    """What is observed of each word's weight, where words are taken in random order up to the share."""
+    """The observed part of each word's weight, if words are taken in random order up to the share."""
     order, observed = rng.permutation(len(weights)), np.empty(len(weights))
     ends = np.cumsum(weights[order])
     observed[order] = np.clip(share * ends[-1] - (ends - weights[order]), 0, weights[order])

@@ -1,6 +1,6 @@
-"""What is fixed for a whole run of a topic model: its global weights, its schedule and its moves, three choices.
+"""Settings that are fixed for a whole run of a topic model: its global weights, its schedule and its moves.
 
-What each combination of the three is called:
+Names of the combinations of these three choices:
 
 ==========  ==========  ====================  ==================================================================
 weights     schedule    moves                 method
@@ -15,8 +15,8 @@ point       Stochastic  splits, merges,       oHDP-SM, ibid., with deletes
                         deletes
 ==========  ==========  ====================  ==================================================================
 
-The others are refused: births and deletes compare numbers of topics on the bound of the whole corpus, which a
-stochastic schedule does not hold, and for which the density of a point estimate is no judge (see
+Other combinations are refused: births and deletes compare numbers of topics on the bound of the whole corpus. A
+stochastic schedule does not have this bound, and the density of a point estimate cannot compare numbers of topics (see
 :mod:`dpdist.models.allocations.point_weights`).
 """
 
@@ -37,10 +37,10 @@ from dpdist.inference.topics.documents import Effort
 from dpdist.inference.topics.hyperparameters import check_learnable
 from dpdist.inference.topics.model import TopicModel
 
-#: How global weights are known: by Beta posteriors over sticks, or by a point estimate.
+#: Representation of global weights: Beta posteriors of sticks, or a point estimate.
 GlobalWeights = Literal["posterior", "point"]
 GLOBAL_WEIGHTS: tuple[GlobalWeights, ...] = ("posterior", "point")
-#: What fits topics by their weights, as stored runs name it.
+#: Methods by their weights, as stored runs name them.
 METHODS: dict[GlobalWeights, str] = {"posterior": "memoized topics", "point": "online topics"}
 
 
@@ -143,7 +143,7 @@ class OnlinePlan:
 
     @property
     def errors(self) -> float | None:
-        """Standard errors that a gain must exceed."""
+        """Number of standard errors that a gain must exceed."""
         return None if self.confidence is None else float(ndtri(self.confidence))
 
 
@@ -151,7 +151,7 @@ Plan = TypeVar("Plan", bound=TopicPlan | OnlinePlan, covariant=True)
 
 #: No moves, for a point estimate.
 NO_MOVES = OnlinePlan(split=False, merge=False, delete=False)
-#: The moves of each combination of weights and schedule, by their names, where no others are asked for.
+#: Default moves for each combination of weights and schedule, by their names.
 MOVES: dict[tuple[str, str], TopicPlan | OnlinePlan] = {
     ("posterior", "memoized"): TopicPlan(),
     ("posterior", "batch"): TopicPlan(),
@@ -167,23 +167,23 @@ class TopicProblem(Generic[Plan]):
     Parameters
     ----------
     model : TopicModel
-    weights : "posterior" or "point", how global weights are known
-    schedule : how sums over batches become those that the next posterior is made of. That of Bryant & Sudderth is
-        ``Stochastic(delay=1, forgetting=0.5)``, although with kappa <= 0.5 the squares of the rates have no finite
-        sum: that leaves the Robbins-Monro conditions, and the noise of mini-batches does not die out
+    weights : "posterior" or "point", the representation of global weights
+    schedule : how sums over batches are combined into those of the next posterior. That of Bryant & Sudderth is
+        ``Stochastic(delay=1, forgetting=0.5)``; but with kappa <= 0.5 the sum of squared rates diverges, which violates
+        the Robbins-Monro conditions, so the noise of mini-batches does not vanish
     plan : the moves
     effort : how far documents are iterated
-    seed : key of every draw
-    tolerance : change of the ELBO in nats a token below which a lap counts as settled
-    learn : hyperparameters of the model that every lap's end, or mini-batch, sets anew, as
-        :mod:`dpdist.inference.topics.hyperparameters` says
-    words : (W,) the words of the documents' columns, where they are known; nothing but what is told depends on them
+    seed : key of every random draw
+    tolerance : change of the ELBO in nats per token below which a lap counts as settled
+    learn : hyperparameters of the model that are updated at every lap end or mini-batch, see
+        :mod:`dpdist.inference.topics.hyperparameters`
+    words : (W,) the words of the documents' columns, if known; used in reports only
 
     Raises
     ------
     InputError
-        If these weights, schedule and moves do not go together, batches of a point estimate are to overlap, or
-        `learn` names what cannot be learned.
+        If these weights, schedule and moves cannot be combined, if batches of a point estimate overlap, or if `learn`
+        names a hyperparameter that cannot be learned.
     """
 
     model: TopicModel
@@ -200,12 +200,12 @@ class TopicProblem(Generic[Plan]):
 
     @property
     def names(self) -> Names | None:
-        """The words, as those of the columns."""
+        """The words, as column names."""
         return self.words
 
     @property
     def method(self) -> str:
-        """The name of what fits it."""
+        """The name of the method."""
         return METHODS[self.weights]
 
     def __post_init__(self) -> None:
@@ -231,12 +231,12 @@ AnyTopicProblem = TopicProblem[TopicPlan | OnlinePlan]
 
 
 def moves_of(weights: GlobalWeights, schedule: Schedule) -> TopicPlan | OnlinePlan:
-    """The usual moves of a combination.
+    """The default moves of a combination.
 
     Raises
     ------
     InputError
-        If there is no such combination.
+        If the combination does not exist.
     """
     found = MOVES.get((weights, schedule.name))
     if found is None:

@@ -1,22 +1,22 @@
-"""The restricted iteration of a split, in two forms: what documents do with tokens while other topics hold still.
+"""The restricted iteration of a split, in two forms: documents reassign tokens while other topics are fixed.
 
 Shared: documents divide the tokens that topic k explains, phi' + phi'' = phi_k, and lambda of k is divided word by word
-as these tokens are. Nothing but k changes, so a gain is the change of one bound, and all of it is due to the split.
+in the same proportions. Only k changes, so a gain is the change of one bound, and it is due to the split alone.
 
-Free, nearer to the paper: documents share out their tokens afresh, with lambda and theta of all other topics held
-constant, so phi' + phi'' may be more or less than phi_k and what other topics explain changes by as much. The global
-update of the mini-batch is made anew with these tokens, of k and of a topic that has no past,
+Free, closer to the paper: documents reassign all their tokens, with lambda and theta of all other topics fixed, so phi'
++ phi'' may differ from phi_k, and what other topics explain changes accordingly. The global update of the mini-batch is
+repeated with these tokens, for k and for a topic without a past,
 
     lambda' = (1 - rho) lambda_k + rho (eta + D/|S| n'),    lambda'' = (1 - rho) eta + rho (eta + D/|S| n'').
 
-What is compared is the bound of the scaled mini-batch under the K + 1 topics so fitted, with that under the K topics as
-the global update left them. Either side is a bound, but a gain is no change of one bound by a split alone: tokens have
-moved between k and other topics, by which K topics might have gained as well, had they been updated again; and splits
-that are accepted together may each have taken the same tokens of other topics, so their gains do not add up. In a
-document that uses no other topic than k both forms do the same.
+The bound of the scaled mini-batch under the K + 1 topics fitted in this way is compared with that under the K topics
+after the global update. Both are bounds, but the difference is not due to the split alone. Tokens have moved between k
+and other topics, and the K topics might also have gained from another update; and several accepted splits may have
+taken the same tokens of other topics, so their gains do not add. In a document that uses no topic but k, both forms are
+equal.
 
-If lambda went on from where it is at each restricted iteration instead, the two would soon forget the past and fit the
-mini-batch alone, which k, that keeps the past, cannot: nearly any topic would be split.
+If lambda instead continued from its value at each restricted iteration, the two halves would soon forget the past and
+fit only the mini-batch, which k, which keeps the past, cannot: nearly every topic would be split.
 
 Source: Bryant & Sudderth (NeurIPS 2012), section 3.
 """
@@ -40,9 +40,9 @@ from dpdist.kernels.sequential_counts import Sparse
 from dpdist.kernels.topic_splits import divide_documents, divide_freely, topic_tokens
 from dpdist.models.families.multinomial import entries_of
 
-#: Restricted updates of a document: tokens of change at which they end, and their largest number.
+#: Restricted updates of a document: change in tokens at which they stop, and their largest number.
 _TOLERANCE, _MOST = 1e-3, 30
-#: Shares of a token below which a topic has none of it.
+#: Smaller shares of a token count as zero.
 _LEAST_SHARE = 1e-12
 
 
@@ -53,10 +53,10 @@ class Split:
     Parameters
     ----------
     topic : k
-    words : (W, 2) lambda of the halves less the pseudocount
-    weights : (2,) beta of the halves, which add up to that of the topic
-    gain : change of the bound in nats, log p(beta) apart
-    doubt : nats that the gain must exceed, for the documents seen are few
+    words : (W, 2) lambda of the halves minus the pseudocount
+    weights : (2,) beta of the halves, which sum to that of the topic
+    gain : change of the bound in nats, without log p(beta)
+    doubt : nats that the gain must exceed because only some documents were seen
     """
 
     topic: int
@@ -68,13 +68,13 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Halves:
-    """Two topics C times: their q, and what comes of dividing tokens between them; adds over documents.
+    """Two topics for each of C splits: their q, and the sums from dividing tokens between them; adds over documents.
 
     Parameters
     ----------
     words : (C, W, 2) expected counts
-    log_theta : (C, 2) sums of psi(theta_j) over documents that use the topic divided
-    totals : (C, 2) change of the documents' bound but for words' probabilities, where that is measured, and number of
+    log_theta : (C, 2) sums of psi(theta_j) over the documents that use the split topic
+    totals : (C, 2) change of the documents' bound without the words' probabilities, if measured, and the number of
         these documents
     """
 
@@ -84,40 +84,44 @@ class Halves:
 
     @staticmethod
     def zeros(splits: int, vocabulary: int) -> Halves:
-        """Of no documents."""
+        """The sums over zero documents."""
         return Halves(np.zeros((splits, vocabulary, 2)), np.zeros((splits, 2)), np.zeros((splits, 2)))
 
     def __add__(self, other: Halves) -> Halves:
         return Halves(self.words + other.words, self.log_theta + other.log_theta, self.totals + other.totals)
 
     def scaled(self, factor: float) -> Halves:
-        """Every sum times `factor`."""
+        """All sums multiplied by `factor`."""
         return Halves(factor * self.words, factor * self.log_theta, factor * self.totals)
 
 
 class Restricted(ABC):
-    """A form of the restricted iteration: two functions that workers run, and what the coordinator makes of them."""
+    """A form of the restricted iteration: functions that workers run, and the coordinator's update."""
 
-    #: (partition, its sums, posterior, merging, topics (C,)) -> what documents have of each of the topics.
+    #: (partition, its sums, posterior, merging, topics (C,)) -> the documents' data for each of the topics.
     cut: ClassVar[Callable[..., tuple[object, ...]]]
-    #: (what was cut, task of each split, whether to measure the change of the bound) -> Halves.
+    #: (data of all topics, orders of the splits, whether to measure the change of the bound) -> Halves.
     divide: ClassVar[Callable[..., Halves]]
-    #: (what was cut of one topic, the order of its split) -> words of each document that uses it, and both for it.
+    #: (data of one topic, order of its split) -> for each document that uses it: its words, its data and its order.
     alone: ClassVar[Callable[..., Iterator[tuple[np.ndarray, object, object]]]]
 
     @abstractmethod
     def order(self, model: TopicModel, words: np.ndarray, split: Split) -> object:
-        """What workers need to know of a split; `words` (W, K) are the topics' expected counts."""
+        """What workers need to know about a split; `words` (W, K) are the topics' expected counts."""
 
     @abstractmethod
     def update(self, words: np.ndarray, split: Split, seen: np.ndarray) -> np.ndarray:
-        """Expected counts (W, 2) of the halves, from those of the topics (W, K) and what documents gave them (W, 2)."""
+        """Expected counts (W, 2) of the halves, from those of the topics (W, K) and those of the documents, `seen` (W,
+        2).
+        """
 
 
 def cut_tokens(
     partition: Partition, measured: Measured, posterior: TopicPosterior, merging: Merging, topics: np.ndarray
 ) -> tuple[Sparse, ...]:
-    """Expected counts c_jw r_jwk of each of `topics` (C,), as CSR, in documents whose topics `merging` has turned."""
+    """Expected counts c_jw r_jwk of each of `topics` (C,), as CSR; `merging` is applied to the documents'
+    topics first.
+    """
     entries, _, found = _tokens_of(partition, measured, posterior, merging, topics)
     return tuple(_entries_where(entries, values, values > 0) for values in found)
 
@@ -125,8 +129,9 @@ def cut_tokens(
 def _tokens_of(
     partition: Partition, measured: Measured, posterior: TopicPosterior, merging: Merging, topics: np.ndarray
 ) -> tuple[Sparse, DocumentTopics, np.ndarray]:
-    """A partition's counts c_jw, topics of its documents as `merging` has turned them, and c_jw r_jwk of each of
-    `topics` beside the counts, (C, nnz)."""
+    """A partition's counts c_jw, its documents' topics after `merging`, and c_jw r_jwk of each of `topics` for every
+    count, (C, nnz).
+    """
     entries, held = entries_of(documents_of(partition)), merging.apply(measured, 0).topics
     assert held is not None, "documents of a partition are known"
     place = np.full(posterior.weights.shape[1], -1, dtype=np.int64)
@@ -137,14 +142,15 @@ def _tokens_of(
 
 
 def _entries_where(entries: Sparse, values: np.ndarray, there: np.ndarray) -> Sparse:
-    """Those of the `values` beside some entries that are `there`, and where they are."""
+    """The `values` of entries for which `there` is true, as sparse rows."""
     before = np.concatenate([[0], np.cumsum(there)])
     return Sparse(values[there], entries.columns[there], before[entries.begins])
 
 
 def divide_tokens(tokens: tuple[Sparse, ...], posteriors: tuple[TopicPosterior, ...], measured: bool) -> Halves:
-    """The restricted local step of each of C splits, with the change of the bound if it is to be measured; posteriors
-    are of two topics, with a prior (2,)."""
+    """The restricted local step of each of C splits, with the change of the bound if `measured`; each posterior is of
+    two topics, with a prior (2,).
+    """
     found = Halves.zeros(len(tokens), posteriors[0].weights.shape[0])
     for place, (entries, posterior) in enumerate(zip(tokens, posteriors, strict=True)):
         divide_documents(
@@ -162,7 +168,7 @@ def divide_tokens(tokens: tuple[Sparse, ...], posteriors: tuple[TopicPosterior, 
 
 
 def _rows_of(entries: Sparse) -> Iterator[tuple[int, slice, np.ndarray, Sparse]]:
-    """Each row that has entries: its number, where they are, their columns, and the row with these columns alone."""
+    """Each nonempty row: its number, its slice, its columns, and the row restricted to these columns."""
     for j in np.flatnonzero(np.diff(entries.begins)).tolist():
         part = slice(entries.begins[j], entries.begins[j + 1])
         columns = entries.columns[part]
@@ -178,11 +184,11 @@ def _tokens_alone(tokens: Sparse, order: TopicPosterior) -> Iterator[tuple[np.nd
 
 @dataclass(frozen=True)
 class Shared(Restricted):
-    """Documents divide what topic k explains.
+    """Documents divide the tokens that topic k explains.
 
     Parameters
     ----------
-    smoothing : tokens more of each word, scaled to the corpus, that are divided as all of the topic's are
+    smoothing : additional tokens of each word, scaled to the corpus, that are divided like all tokens of the topic
     """
 
     smoothing: float
@@ -206,8 +212,8 @@ class _Shares:
 
     Parameters
     ----------
-    counts : c_jw of words that the topic has a share of
-    shares : r_jwk beside them
+    counts : c_jw of words of which the topic has a share
+    shares : r_jwk for each of these counts
     documents : (n, 3) theta_jk, tokens of all other topics, tokens of all words
     """
 
@@ -218,7 +224,7 @@ class _Shares:
 
 @dataclass(frozen=True, eq=False)
 class _Replaced:
-    """Two topics in the place of one: E log phi less that of the one (W, 2), alpha beta (2,), and alpha."""
+    """Two topics in place of one: E log phi minus that of the replaced topic (W, 2), alpha beta (2,), and alpha."""
 
     log_odds: np.ndarray
     prior: np.ndarray
@@ -243,7 +249,7 @@ def _cut_shares(
 
 
 def _share_afresh(tokens: tuple[_Shares, ...], task: tuple[_Replaced, ...], measured: bool) -> Halves:
-    """The free restricted local step of each of C splits, with the change of the bound if it is to be measured."""
+    """The free restricted local step of each of C splits, with the change of the bound if `measured`."""
     found = Halves.zeros(len(task), len(task[0].log_odds))
     for place, (own, order) in enumerate(zip(tokens, task, strict=True)):
         divide_freely(
@@ -270,7 +276,7 @@ def _shares_alone(own: _Shares, order: _Replaced) -> Iterator[tuple[np.ndarray, 
 
 @dataclass(frozen=True, eq=False)
 class Free(Restricted):
-    """Documents share out all their tokens, with lambda and theta of all other topics held constant.
+    """Documents reassign all their tokens, with lambda and theta of all other topics fixed.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Documents or words that lie far apart, drawn as k-means++ draws seeds."""
+"""Documents or words that are far from each other, drawn like seeds of k-means++."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dpdist.models.families.base import Rows, dense_rows
 
 
 def spherical_kmeans_plusplus(unit: Rows, weights: np.ndarray, most: int, rng: np.random.Generator) -> list[int]:
-    """At most so many of some vectors of length one, (n, D), none twice.
+    """Indices of at most `most` of the unit vectors (n, D), without repetition.
 
-    Each is drawn by its weight (n,) and the square of its distance from those drawn before, by the cosine.
+    Each is drawn in proportion to its weight (n,) and the square of its distance to those drawn before; the distance is
+    1 minus the largest cosine.
     """
     nearest, chosen = np.zeros(len(weights)), list[int]()
     while len(chosen) < most:

@@ -1,7 +1,7 @@
-"""Additive summaries of documents: all that a worker ever sends back about them.
+"""Additive summaries of documents: the results that workers return for them.
 
-Documents enter the bound through sums alone, so summaries of disjoint documents add, whatever global weights they were
-fitted under.
+Documents enter the bound through sums alone, so summaries of disjoint documents add, even if they were fitted under
+different global weights.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class TopicSummary:
 
     @staticmethod
     def zeros(vocabulary: int, topics: int) -> TopicSummary:
-        """The summary of no documents."""
+        """The summary of zero documents."""
         return TopicSummary(np.zeros((vocabulary, topics)), np.zeros(topics), np.zeros((topics + 1, 4)), np.zeros(4))
 
     @property
@@ -83,28 +83,28 @@ class TopicSummary:
         )
 
     def scaled(self, factor: float) -> TopicSummary:
-        """Every entry times `factor`."""
+        """All entries multiplied by `factor`."""
         return TopicSummary(factor * self.words, factor * self.entropy, factor * self.groups, factor * self.totals)
 
     def take(self, topics: Sequence[int] | np.ndarray) -> TopicSummary:
-        """The summary of some topics, in the order given; totals stay those of all documents."""
+        """The summary of the given topics, in this order; totals remain those of all documents."""
         index = np.asarray(topics, dtype=np.intp)
         if np.array_equal(index, np.arange(len(self.entropy))):
             return self
         return TopicSummary(of_topics(self.words, index), self.entropy[index], self.groups_of(index), self.totals)
 
     def groups_of(self, topics: np.ndarray) -> np.ndarray:
-        """The rows of `groups` with the topics in another order, that for topics not in use last."""
+        """The rows of `groups` with topics in the given order, followed by the row for topics not in use."""
         return self.groups[np.append(topics, len(self.entropy))]
 
 
 def of_topics(words: np.ndarray, topics: np.ndarray) -> np.ndarray:
-    """The columns of words' counts (W, K) that are of some topics, a row's side by side."""
+    """The columns `topics` of word counts (W, K), contiguous by row."""
     found = np.empty((len(words), len(topics)))
     take_columns(words, np.asarray(topics, dtype=np.intp), found)
     return found
 
 
 def without_topics(words: np.ndarray, removed: np.ndarray | int) -> np.ndarray:
-    """The columns of words' counts (W, K) that are of other topics than those."""
+    """The columns of word counts (W, K) without the topics `removed`."""
     return of_topics(words, np.delete(np.arange(words.shape[1]), removed))

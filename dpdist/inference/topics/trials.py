@@ -1,7 +1,7 @@
-"""What a lap tries, and what the end of a lap makes of every batch's summary.
+"""What a lap tries, and the map that its end applies to every batch summary.
 
-A lap fits documents under the current topics and, where moves are tried, under candidates as well: the current topics
-with some added, or with some removed.
+A lap fits documents under the current topics and, if moves are tried, also under candidates: the current topics with
+some added or removed.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ class TopicTrials:
 
     Parameters
     ----------
-    pairs : (P, 2) of current topics whose unions are measured
-    kind : "birth", "delete", or "" where no candidates are tried
-    added : number of new topics among the candidates, which come after those of the current ones that are kept
-    removed : positions of current topics that the candidates do without
+    pairs : (P, 2) current topics whose unions are measured
+    kind : "birth", "delete", or "" if there are no candidates
+    added : number of new topics among the candidates; they follow the current topics that are kept
+    removed : positions of current topics that are not among the candidates
     candidate_ids : stable ids of the candidates
-    candidate_pairs : (P', 2) of candidates whose unions are measured
-    age : laps in which documents were fitted under the candidates before
-    gain : by which their bound was higher at the end of the last of these
-    births_refused, deletes_refused : in a row; -1 of deletes that have the turn, for a birth was accepted, or a delete
-        that paid at once
-    cooldowns : of topics, during which it is not tried to do without them
-    model, candidate_model : with the hyperparameters in force, where they are learned, for current topics and for
-        candidates; None: the problem's own, and that of the current topics
+    candidate_pairs : (P', 2) candidates whose unions are measured
+    age : number of earlier laps in which documents were fitted under the candidates
+    gain : difference of the bounds at the end of the last of these laps
+    births_refused, deletes_refused : numbers in a row; -1 for deletes if a delete comes next, because a birth was
+        accepted or a delete gained at once
+    cooldowns : of topics that are not deleted for some laps
+    model, candidate_model : with the present learned hyperparameters, for current topics and for candidates; None: the
+        problem's own model, and that of the current topics
     """
 
     pairs: np.ndarray = field(default_factory=lambda: NO_PAIRS)
@@ -55,7 +55,7 @@ class TopicTrials:
     candidate_model: TopicModel | None = None
 
     def first_sums(self, current: Measured) -> Measured | None:
-        """Documents under candidates, before any local step under these; None if none are tried."""
+        """Documents under candidates, before any local step under these; None if there are no candidates."""
         if not self.kind:
             return None
         summary = with_removed(current.summary, self.removed) if len(self.removed) else current.summary
@@ -63,7 +63,7 @@ class TopicTrials:
         return Measured(summary, PairSums.zeros(len(self.candidate_pairs)))
 
     def names(self, topics: int) -> np.ndarray:
-        """The position of each current topic, of so many, among the candidates; -1 for those removed."""
+        """The position of each of `topics` current topics among the candidates; -1 for those removed."""
         names = np.full(topics, -1, dtype=np.int64)
         kept = np.setdiff1d(np.arange(topics), self.removed)
         names[kept] = np.arange(len(kept))
@@ -72,13 +72,13 @@ class TopicTrials:
 
 @dataclass(frozen=True, eq=False)
 class Merging:
-    """Topics made one, and all of them put in order.
+    """Merges of topics, followed by a reordering.
 
     Parameters
     ----------
     pairs : (P, 2) pairs that were measured
-    chosen : those of them that are one from now on
-    order : of the topics that are left
+    chosen : indices of the merged pairs
+    order : of the remaining topics
     """
 
     pairs: np.ndarray
@@ -86,18 +86,18 @@ class Merging:
     order: np.ndarray
 
     def apply(self, measured: Measured, pairs: int) -> Measured:
-        """The same documents under the topics left, of which `pairs` pairs are measured next."""
+        """The same documents under the remaining topics, with room for `pairs` pairs to be measured next."""
         topics = len(measured.summary.entropy)
         summary = united(measured.summary, measured.pairs, self.pairs, self.chosen, self.order)
         known = None if measured.topics is None else measured.topics.renamed(self.names(topics))
         return Measured(summary, PairSums.zeros(pairs), known)
 
     def left(self, topics: int) -> np.ndarray:
-        """The old topics that are left, in their new order."""
+        """The old topics that remain, in their new order."""
         return np.asarray(np.setdiff1d(np.arange(topics), self.pairs[self.chosen, 1])[self.order])
 
     def names(self, topics: int) -> np.ndarray:
-        """The new position of each of the old topics, (K,)."""
+        """The new position of each old topic, (K,)."""
         into = np.arange(topics)
         into[self.pairs[self.chosen, 1]] = self.pairs[self.chosen, 0]
         places = np.empty(topics, dtype=np.int64)
@@ -107,14 +107,14 @@ class Merging:
 
 @dataclass(frozen=True, eq=False)
 class TopicMap:
-    """What a lap's end makes of every batch summary: small, and the same for batch summaries and total.
+    """The map that a lap end applies to every batch summary: small, and the same for batch summaries and the total.
 
     Parameters
     ----------
-    accepted : whether the candidates are the current topics from now on
-    current : what becomes of the topics that are current from now on
-    candidate : what becomes of candidates that are fitted on; None where they are not
-    after : what is tried in the next lap
+    accepted : whether the candidates become the current topics
+    current : merges of the topics that are current from now on
+    candidate : merges of the candidates that are fitted for another lap; None if there are none
+    after : trials of the next lap
     """
 
     accepted: bool
@@ -123,7 +123,7 @@ class TopicMap:
     after: TopicTrials
 
     def batch_summary(self, batch_summary: TopicBatchSummary) -> TopicBatchSummary:
-        """A batch summary of the lap in the topics of the next."""
+        """A batch summary of the lap in the topics of the next lap."""
         fitted = batch_summary.candidate
         chosen = fitted if self.accepted and fitted is not None else batch_summary.current
         current, documents = self.current.apply(chosen, len(self.after.pairs)), self._documents(batch_summary)
@@ -133,7 +133,7 @@ class TopicMap:
         return TopicBatchSummary(current, self.after.first_sums(current), documents)
 
     def _documents(self, batch_summary: TopicBatchSummary) -> BatchDocuments | None:
-        """Under which names the topics of its documents go from now on."""
+        """The documents with the new names of their topics."""
         known, fitted = batch_summary.documents, batch_summary.candidate
         if known is None:
             return None

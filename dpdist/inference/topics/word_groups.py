@@ -1,8 +1,8 @@
-"""Groups of words that occur together, as first topics.
+"""Groups of words that occur together, as initial topics.
 
-The leading singular vectors of a sample's counts, by their square roots and with documents of length one, place words
-near one another that occur in the same documents. Spherical k-means, to which a word counts as often as it occurs,
-makes groups of them; a group with its words' counts begins a topic.
+The leading singular vectors of a sample's square-root counts, with documents normalised to unit length, place words
+that occur in the same documents close to each other. Spherical k-means, weighted by the words' counts, groups them; a
+group with its words' counts initialises a topic.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from scipy.sparse.linalg import svds
 
 from dpdist.inference.topics.seeding import spherical_kmeans_plusplus
 
-#: Singular vectors, and steps of k-means, at most.
+#: Largest number of singular vectors, and of k-means steps.
 _RANK, _STEPS = 100, 10
-#: Words whose likeness with all centres is held at once.
+#: Number of words whose similarities to all centres are computed at once.
 _BLOCK = 4096
 
 
@@ -26,13 +26,13 @@ def word_groups(counts: sparse.csr_array, groups: int, rng: np.random.Generator)
 
     Parameters
     ----------
-    counts : (n, W) float64, of a sample of documents with words
+    counts : (n, W) float64, of a sample of nonempty documents
     groups : largest number of groups
     rng : of the seeds
 
     Returns
     -------
-    words : (W, B) the sums of counts over documents, zero but in the word's group; every group has a word
+    words : (W, B) total counts of words, zero outside the word's group; every group has a word
     """
     occurrences = np.asarray(counts.sum(axis=0)).ravel()
     seen = np.flatnonzero(occurrences)
@@ -45,7 +45,7 @@ def word_groups(counts: sparse.csr_array, groups: int, rng: np.random.Generator)
 
 
 def _places(counts: sparse.csr_array, rng: np.random.Generator) -> np.ndarray:
-    """Unit vectors (W, R) of words, near one another where these occur in the same documents."""
+    """Unit vectors (W, R) of words, close to each other if these occur in the same documents."""
     roots = sparse.csr_array((np.sqrt(counts.data), counts.indices, counts.indptr), shape=counts.shape)
     lengths = np.sqrt(np.asarray(counts.sum(axis=1)).ravel())
     unit = sparse.csr_array(sparse.diags_array(1 / np.maximum(lengths, 1e-300)) @ roots)
@@ -60,7 +60,7 @@ def _places(counts: sparse.csr_array, rng: np.random.Generator) -> np.ndarray:
 
 
 def _spherical_k_means(places: np.ndarray, weights: np.ndarray, groups: int, rng: np.random.Generator) -> np.ndarray:
-    """The group (W,) of unit vectors (W, R), those of most weight counting most; seeds as of k-means++."""
+    """The group (W,) of each unit vector (W, R), weighted by `weights`; seeded as in k-means++."""
     centres, owners = places[spherical_kmeans_plusplus(places, weights, groups, rng)], np.full(len(places), -1)
     for _ in range(_STEPS):
         before, owners = owners, np.concatenate(list(_nearest(places, centres)))
@@ -73,6 +73,6 @@ def _spherical_k_means(places: np.ndarray, weights: np.ndarray, groups: int, rng
 
 
 def _nearest(places: np.ndarray, centres: np.ndarray) -> Iterator[np.ndarray]:
-    """The nearest centre of each word, a block of words at a time."""
+    """The nearest centre of each word, one block of words at a time."""
     for start in range(0, len(places), _BLOCK):
         yield np.argmax(places[start : start + _BLOCK] @ centres.T, axis=1)
