@@ -1,4 +1,4 @@
-"""Sequential variational approximation: one pass that grows the model (Lin 2013)."""
+"""Sequential variational approximation: one pass over the rows that adds components as needed (Lin 2013)."""
 
 from dpdist.inference.sva.base import Learner, OpeningRule, Pass
 from dpdist.inference.sva.conjugate import PASSES, Conjugate, ConjugatePass, PlainPass

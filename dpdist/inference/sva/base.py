@@ -1,7 +1,7 @@
-"""What a sequential pass needs of a likelihood, what one is while rows go by, and what is left of it between two rows.
+"""The interface of a likelihood in a sequential pass, the pass itself, and its state between two rows.
 
-The components of a pass are a table: a row a component, whose last column is its weight w_k, the sum of its
-responsibilities. For conjugate families the other columns are sufficient statistics, so tables add.
+The components of a pass are a table with one row per component. Its last column is the weight w_k, the sum of the
+component's responsibilities. For conjugate families the other columns are sufficient statistics, so tables add.
 
 Source: Lin (2013), "Online learning of nonparametric mixture models via sequential variational approximation".
 """
@@ -21,7 +21,7 @@ from dpdist.kernels.sequential import Law
 from dpdist.models.allocations import Allocation, DirichletProcess, FiniteDirichlet
 from dpdist.models.families.base import Moments, Rows
 
-#: What is said of a row that no component, old or new, can have.
+#: Error message for a row with no finite score under any component, old or new.
 FAR_OUT = (
     "a row's log probabilities are not finite under every component: the row lies too far out. Standardise the "
     "columns (row_transform=TransformPlan(scale=True)), or give the family a prior that allows for such rows."
@@ -35,9 +35,9 @@ class OpeningRule:
     Parameters
     ----------
     concentration : alpha > 0
-    threshold : epsilon in (0, 1); a new component is opened for a row whose responsibility for it exceeds this
+    threshold : epsilon in (0, 1); a row opens a new component if its responsibility for it exceeds this
     floor : responsibilities below this share of a row's largest are set to zero, the rest renormalised
-    max_components : bound on the components, or None
+    max_components : largest number of components, or None
     """
 
     concentration: float = 1.0
@@ -56,7 +56,7 @@ class OpeningRule:
 
     @property
     def law(self) -> Law:
-        """The rule in the form kernels take."""
+        """The rule in the form that kernels take."""
         return Law(
             np.log(self.concentration),
             self.threshold,
@@ -66,7 +66,7 @@ class OpeningRule:
 
 
 def rule_of(allocation: Allocation, counts: np.ndarray) -> OpeningRule:
-    """The rule of a pass that stands for a fit: what the allocation learns is fixed at its mean given `counts` (K,).
+    """The rule of a pass in place of a fit: what the allocation learns is fixed at its mean given `counts` (K,).
 
     Raises
     ------
@@ -84,21 +84,21 @@ def rule_of(allocation: Allocation, counts: np.ndarray) -> OpeningRule:
 
 @dataclass(frozen=True, eq=False)
 class SVAState:
-    """Components and how many rows made them.
+    """The components and the rows from which they were made.
 
     Parameters
     ----------
     table : (K, F) float64, as :class:`Learner` defines it
-    ids : (K,) int64 stable ids; -1 for components that have none yet
-    rows : number of rows passed
+    ids : (K,) int64 stable ids; -1 for components without an id
+    rows : number of rows processed
     seen : sum of their weights
-    next_check : number of rows at which components are next examined
+    next_check : number of rows at which components are examined next
     pruned : weight of the components removed
-    exposed : (K,) weight of the rows that each could have had, by which pruning divides: of those passed since the last
-        check before it was opened; of unions the sum, at most `seen`
-    looked : `seen` when components were last examined, or passes side by side were made one
-    overlap : (K, K) sums of min(rho_a, rho_b), bounds from below for unions; (0, 0) where nothing asks for them
-    next_id : first id that no component had yet
+    exposed : (K,) weight of the rows that each could have received; pruning divides by it. It counts rows since the
+        last check before the component was opened; for merged components it is the sum, at most `seen`
+    looked : `seen` when components were last examined, or when parallel passes were combined
+    overlap : (K, K) sums of min(rho_a, rho_b), lower bounds for merged components; (0, 0) if not tracked
+    next_id : first unused id
     """
 
     table: Annotated[
@@ -119,7 +119,7 @@ class SVAState:
 
     @property
     def files(self) -> dict[str, dict[str, str]]:
-        """Digests of the files that go with it, by folder: none."""
+        """Folder -> file name -> digest, of the files that belong to it: none."""
         return {}
 
     @property
@@ -129,7 +129,7 @@ class SVAState:
 
 
 class Pass(ABC):
-    """Components while rows go by: the one mutable thing of a pass, made and dropped within a task."""
+    """The components during a pass; mutable, created and dropped within a task."""
 
     @property
     @abstractmethod
@@ -139,17 +139,17 @@ class Pass(ABC):
     @property
     @abstractmethod
     def overlap(self) -> np.ndarray:
-        """(K, K) sums of min(rho_a, rho_b) over rows, where they are tracked; else (0, 0). A copy."""
+        """(K, K) sums of min(rho_a, rho_b) over rows, if tracked; else (0, 0). A copy."""
 
     @abstractmethod
     def advance(self, rows: Rows, weights: np.ndarray) -> None:
-        """Take rows (n, D), prepared, with their weights (n,), one after the other."""
+        """Process prepared rows (n, D) with weights (n,), one after the other."""
 
 
 class Learner(ABC):
-    """A likelihood as a pass sees it; frozen and picklable."""
+    """A likelihood in the form that a pass uses; frozen and picklable."""
 
-    #: Whether tables add, so that passes over partitions may run side by side.
+    #: Whether tables add, so that passes over partitions may run in parallel.
     additive: bool
     #: Whether rows may be SciPy CSR.
     accepts_sparse: bool
@@ -157,7 +157,7 @@ class Learner(ABC):
     @property
     @abstractmethod
     def width(self) -> int:
-        """F, the columns of a table."""
+        """F, the number of columns of a table."""
 
     @abstractmethod
     def check_moments(self, moments: Moments) -> None:
@@ -165,38 +165,41 @@ class Learner(ABC):
 
     @abstractmethod
     def begin(self, table: np.ndarray, rule: OpeningRule, dtype: type, overlap: np.ndarray | None, seen: float) -> Pass:
-        """A pass that goes on from a table.
+        """A pass that continues from a table.
 
         Parameters
         ----------
-        table : (K, F), K from 0
+        table : (K, F), K >= 0
         rule : when to open components
         dtype : of matrix products, float64 or float32
-        overlap : (K, K) sums so far if they are to be tracked, or None
-        seen : weight of the rows that were passed before
+        overlap : (K, K) sums so far if they are tracked, or None
+        seen : weight of the rows processed before
         """
 
     @abstractmethod
     def log_predictive(self, rows: Rows, table: np.ndarray) -> np.ndarray:
-        """log p(x_n | component k), (n, K + 1), base measure included; the last column is a new component's."""
+        """log p(x_n | component k), (n, K + 1), base measure included; the last column is for a new component."""
 
     @abstractmethod
     def join(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Pairs of components (P, F) and (P, F) made one, (P, F)."""
+        """Merged components, (P, F), from pairs (P, F) and (P, F)."""
 
     @abstractmethod
     def gains(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """log evidence of pairs as one component less that as two, (P,), nats, the allocation apart."""
+        """Change of the log evidence if pairs are merged, (P,), nats, without the allocation."""
 
     @abstractmethod
     def affinity(self, table: np.ndarray) -> np.ndarray:
-        """(K, K): how well the rows of component b fit component a, in entry [b, a]; only its order matters."""
+        """(K, K): entry [b, a] says how well the rows of component b fit component a; only the order of entries
+        matters.
+        """
 
     @abstractmethod
     def describe(self, table: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
-        """Point estimates for people: name -> (dimension names, array), first dimension ``component``."""
+        """Point estimates for users: name -> (dimension names, array); the first dimension is ``component``."""
 
     @abstractmethod
     def sample(self, table: np.ndarray, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Predictive draws (n, D), one of each of `components` (n,), rows of a table; of weight zero it is a new one,
-        another each time."""
+        """Predictive draws (n, D), one for each of `components` (n,), rows of a table; a row of weight zero stands for
+        a new component, a different one in each draw.
+        """

@@ -1,6 +1,6 @@
-"""Rows passed over in blocks, and passes that ran side by side made one.
+"""Processing rows in blocks, and combining passes that ran in parallel.
 
-Components that passes share add up; others merge where the evidence says so.
+Components that the passes share are added; others are merged if the evidence increases.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def pass_over(
     dtype: type,
     fixed: int = 0,
 ) -> SVAState:
-    """Pass over blocks of rows, examining the components whenever it is time.
+    """Process blocks of rows, and examine the components whenever a check is due.
 
     Parameters
     ----------
     blocks : prepared rows (n, D) and their weights (n,)
-    state : where to go on from
-    fixed : the first components, which are not to be pruned or merged with one another
+    state : where to continue
+    fixed : number of leading components that are not pruned or merged with each other
     """
     going = _begin(state, learner, rule, pruning, dtype)
     for rows, weights in blocks:
@@ -82,11 +82,11 @@ def _taken(going: Pass, state: SVAState) -> SVAState:
 
 
 def combine(parts: Sequence[SVAState], base: SVAState, learner: Learner, rule: OpeningRule) -> SVAState:
-    """What passes over several partitions, all from `base`, found together.
+    """The combined result of passes over several partitions that all started from `base`.
 
-    The first components of every part are those of `base`; what each part added to them is summed. The others of a
-    later part are merged with those of the earlier ones while that raises the log joint probability. Neighbours are
-    combined first, then neighbours of those, so that the result depends on the parts' order only.
+    The first components of every part are those of `base`; the changes of all parts are summed. The other components of
+    a later part are merged with those of earlier parts while that raises the log joint probability. Adjacent parts are
+    combined first, then adjacent results, so the outcome depends only on the parts' order.
     """
     return join_pairwise(parts, lambda left, right: _combine_two(left, right, base, learner, rule))
 
@@ -145,8 +145,11 @@ def _merge_across(both: SVAState, split: int, learner: Learner, rule: OpeningRul
 
 
 def _within_bound(state: SVAState, shared: int, learner: Learner, rule: OpeningRule) -> SVAState:
-    """The best pairs merged whatever that loses, none of two of the first `shared` components, while there are more
-    components than there may be: parts that opened few each may have more in all."""
+    """Merge the best pairs, even at a loss, until the number of components is allowed; no two of the first `shared`
+    ones.
+
+    Parts that each opened a few components may have too many in total.
+    """
     while rule.max_components is not None and len(state.table) > rule.max_components:
         tried = likely_pairs(learner.affinity(state.table), EvidenceTest().partners)
         tried = tried[tried[:, 1] >= shared]

@@ -1,10 +1,10 @@
-"""Conjugate families as passes see them, and their passes, compiled or in Python.
+"""Conjugate families in the form that passes use, and their passes, compiled or in Python.
 
-Tables are sufficient statistics, scores differences of the log evidence:
+Tables are sufficient statistics, and scores are differences of the log evidence:
 
     h_i(k) = A(S_k + t(x_i)) - A(S_k),     rho_i(k) ~ w_k exp h_i(k),     w_new = alpha,     S_k += rho_i(k) t(x_i)
 
-The table holds data only; the prior enters through A (Lin 2013, eq. 16; algorithm 1 as printed leaves it out).
+The table holds data only; the prior enters through A (Lin 2013, eq. 16; algorithm 1 as printed omits it).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from dpdist.models.families.multinomial import Multinomial, entries_of
 from dpdist.models.families.poisson import Poisson
 from dpdist.models.families.zero_mean_gaussian import ZeroMeanGaussian
 
-#: Rows that the isotropic pass takes at once; results do not depend on it beyond rounding.
+#: Rows that the isotropic pass processes at once; results do not depend on it beyond rounding.
 BLOCK = 32
 
 
@@ -41,10 +41,10 @@ class ConjugatePass(Pass):
 
     Parameters
     ----------
-    family, table, rule, dtype, overlap : as :meth:`Learner.begin` takes them
+    family, table, rule, dtype, overlap : as in :meth:`Learner.begin`
     """
 
-    #: Components opened between two checks of the room left.
+    #: Largest number of components opened between two checks of the room left.
     margin = 1
 
     def __init__(
@@ -78,11 +78,13 @@ class ConjugatePass(Pass):
 
     @abstractmethod
     def cells(self, stats: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Arrays kept for components with these statistics, the last of them the prior."""
+        """Arrays for components with these statistics, the last of which is the prior."""
 
     @abstractmethod
     def run(self, rows: Rows, weights: np.ndarray) -> tuple[int, int]:
-        """Pass over rows while there is room: rows done, below zero for one of the sentences, and components now."""
+        """Process rows while there is room; return the number of rows done, or a negative error code, and of
+        components.
+        """
 
     def log_weights(self, stats: np.ndarray) -> np.ndarray:
         """log w_k of components, log alpha for the last row."""
@@ -96,7 +98,7 @@ class ConjugatePass(Pass):
         self.kept = tuple(_with_room(array[:held], capacity) for array in self.kept)
 
 
-#: Of float64, where no other type would help.
+#: Error message for float64, where no other type would help.
 _TOO_FAR = (
     "a row lies too far from the data's mean for its distances to be resolved by the known variance. Standardise the "
     "columns (row_transform=TransformPlan(scale=True)), or give the family a larger variance."
@@ -115,7 +117,7 @@ def _with_room(array: np.ndarray, capacity: int) -> np.ndarray:
 
 
 class PlainPass(ConjugatePass):
-    """The pass of any family, in Python, by :meth:`Family.log_predictive` of a row; products are float64."""
+    """The pass of any family, in Python, with :meth:`Family.log_predictive` for each row; products are float64."""
 
     def cells(self, stats: np.ndarray) -> tuple[np.ndarray, ...]:
         return ()
@@ -127,11 +129,11 @@ class PlainPass(ConjugatePass):
 
 
 class _Predicted(Components[Rows, np.ndarray]):
-    """Components of which statistics are all that is kept; scores are differences of their log evidence.
+    """Components stored as statistics only; scores are differences of their log evidence.
 
     Parameters
     ----------
-    stats : (C, F), which the pass adds to
+    stats : (C, F), to which the pass adds
     """
 
     def __init__(self, family: Family, stats: np.ndarray, log_concentration: float) -> None:
@@ -140,11 +142,11 @@ class _Predicted(Components[Rows, np.ndarray]):
 
     @property
     def level(self) -> np.ndarray:
-        """As the pass sees it, all of a score."""
+        """The scores, as the pass requires."""
         return self.scores
 
     def row(self, rows: Rows, n: int, count: int) -> np.ndarray:
-        """Features (1, F); all scores at once."""
+        """Features (1, F); computes all scores."""
         dense = dense_rows(rows[n : n + 1])
         log_weights = np.log(np.append(self.stats[:count, -1], self.concentration))
         self.scores[: count + 1] = log_weights + self.family.log_predictive(dense, self.stats[: count + 1])[0]
@@ -154,16 +156,16 @@ class _Predicted(Components[Rows, np.ndarray]):
         scores[:offered] = self.scores[:offered]
 
     def open(self, count: int) -> None:
-        """The row after this one is zero, as the prior's statistics are."""
+        """The next row is zero already, like the prior's statistics."""
 
     def absorb(self, k: int, row: np.ndarray, gained: float, stats: np.ndarray) -> None:
         stats += gained * row[0]
 
 
 class CompiledPass(ConjugatePass):
-    """A compiled pass, a row after the other, over a NamedTuple of arrays."""
+    """A compiled pass, one row after the other, over a NamedTuple of arrays."""
 
-    #: The NamedTuple's class.
+    #: Class of the NamedTuple.
     kind: ClassVar[Callable[..., Components[Any, Any]]]
 
     def run(self, rows: Rows, weights: np.ndarray) -> tuple[int, int]:
@@ -171,11 +173,11 @@ class CompiledPass(ConjugatePass):
         return advance(self.observed(rows), weights, self.count, self.law, components, self.stats, self.tracked)
 
     def observed(self, rows: Rows) -> np.ndarray | Sparse:
-        """Rows as the kernel takes them."""
+        """Rows in the form that the kernel takes."""
         return rows
 
     def levelled(self, stats: np.ndarray, components: LevelledArrays) -> tuple[np.ndarray, ...]:
-        """The arrays of components, levels computed."""
+        """The arrays of components, with levels computed."""
         set_levels(components, self.log_weights(stats))
         return tuple(components)
 
@@ -210,7 +212,7 @@ class ZeroMeanGaussianPass(GaussianPass):
 
 
 class DiagonalGaussianPass(CompiledPass):
-    """A variance a column."""
+    """One variance per column."""
 
     family: DiagonalGaussian
     kind = DiagonalPosteriors
@@ -225,7 +227,7 @@ class DiagonalGaussianPass(CompiledPass):
 
 
 class CountsPass(CompiledPass):
-    """Counts or binary columns, of which entries above zero are visited."""
+    """Counts or binary columns; only nonzero entries are visited."""
 
     def observed(self, rows: Rows) -> Sparse:
         return entries_of(rows)
@@ -265,11 +267,11 @@ class BernoulliPass(CountsPass):
 
 
 class IsotropicGaussianPass(ConjugatePass):
-    """One known variance; rows go through in blocks, by matrix products."""
+    """One known variance; rows are processed in blocks, by matrix products."""
 
     family: IsotropicGaussian
     margin = BLOCK + 1
-    #: Rows taken at once.
+    #: Rows processed at once.
     block = BLOCK
 
     def cells(self, stats: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -283,7 +285,7 @@ class IsotropicGaussianPass(ConjugatePass):
         )
 
 
-#: The compiled pass of each family that has one; any other has a :class:`PlainPass`.
+#: The compiled pass of each family that has one; other families use :class:`PlainPass`.
 PASSES: dict[type[Family], type[ConjugatePass]] = {
     Gaussian: GaussianPass,
     ZeroMeanGaussian: ZeroMeanGaussianPass,
@@ -297,12 +299,12 @@ PASSES: dict[type[Family], type[ConjugatePass]] = {
 
 @dataclass(frozen=True, eq=False)
 class Conjugate(Learner):
-    """A conjugate family as a pass sees it.
+    """A conjugate family in the form that a pass uses.
 
     Parameters
     ----------
-    family : with every hyperparameter filled
-    columns : D, the width of prepared rows
+    family : with all hyperparameters filled
+    columns : D, number of columns of prepared rows
     """
 
     family: Family
@@ -338,7 +340,7 @@ class Conjugate(Learner):
         return np.asarray(evidence(left + right) - evidence(left) - evidence(right))
 
     def affinity(self, table: np.ndarray) -> np.ndarray:
-        """Expected log likelihood a row of b's rows under a, whatever the base measure."""
+        """Expected log likelihood per row of b's rows under a, without the base measure."""
         return np.asarray((table @ self.family.coefficients(table)) / table[:, -1:])
 
     def describe(self, table: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:

@@ -1,11 +1,11 @@
-"""Passes of likelihoods without a conjugate prior: components are points, moved by a gradient a row.
+"""Passes of likelihoods without a conjugate prior: components are points, updated by one gradient step per row.
 
     rho_i(k) ~ w_k exp h_i(k),     h_i(k) = log F(x_i | phi_k),     w_new = alpha,     h_new = log of F's integral
     phi_k <- phi_k + s_i rho_i(k) (grad log F(x_i | phi_k) + (i / n w_k) grad log p(phi_k)),     s_i = clock^-kappa
 
-With the clock at i this is Lin's step except that a component's prior is handed out with its rows, i rho_i(k) / w_k,
-which is one on average, in place of moving every component for every row. By default the clock is the component's own
-weight, so that components opened late learn as fast as early ones.
+With the clock at i this is Lin's step, except that the prior's gradient is distributed over a component's rows, with
+the factor i rho_i(k) / w_k, which is one on average, instead of moving every component for every row. By default the
+clock is the component's own weight, so components opened late learn as fast as early ones.
 
 Source: Lin (2013), the part on models without a conjugate prior.
 """
@@ -25,17 +25,17 @@ from dpdist.kernels.sequential_dirichlet import Steps
 from dpdist.models.families.base import Moments, Rows
 from dpdist.models.likelihoods.base import Likelihood
 
-#: Rows handed to a likelihood at once; results do not depend on it.
+#: Rows passed to a likelihood at once; results do not depend on it.
 BLOCK = 512
 
 
 class NonConjugatePass(Pass):
-    """A pass by a likelihood's ``advance`` over a table with room for more components.
+    """A pass that calls a likelihood's ``advance`` on a table with room for more components.
 
     Parameters
     ----------
-    learner : whose pass it is
-    table, rule, overlap, seen : as :meth:`Learner.begin` takes them
+    learner : has the likelihood
+    table, rule, overlap, seen : as in :meth:`Learner.begin`
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class NonConjugatePass(Pass):
                 "likelihood a prior that allows for such rows."
             )
         self.count = count
-        for weight in weights:  # one at a time, so that where blocks end does not show in the last bit
+        for weight in weights:  # one by one, so that the sum does not depend on blocks
             self.seen += weight
 
     def _reserve(self, capacity: int) -> None:
@@ -87,19 +87,19 @@ class NonConjugatePass(Pass):
 
 @dataclass(frozen=True, eq=False)
 class NonConjugate(Learner):
-    """A likelihood without a conjugate prior as a pass sees it.
+    """A likelihood without a conjugate prior in the form that a pass uses.
 
-    Matrix products are always float64, whatever a pass is asked for.
+    Matrix products are always float64, whatever the pass asks for.
 
     Parameters
     ----------
-    likelihood : with every hyperparameter filled
-    columns : D, the width of prepared rows
+    likelihood : with all hyperparameters filled
+    columns : D, number of columns of prepared rows
     seed : of the prior draws
-    forgetting : kappa in (0.5, 1]; a step is the clock to the power of minus this
-    rows : n, how many rows there will be, of which the prior counts as one; None for a stream, where the rows so far
-        stand for n, so that the prior counts as one row of a component's from its first row on
-    own_clock : whether a component's clock is its own weight w_k in place of the number i of all rows so far
+    forgetting : kappa in (0.5, 1]; a step is the clock to the power of minus kappa
+    rows : n, the expected number of rows, of which the prior counts as one; None for a stream, where the rows so far
+        replace n, so that the prior counts as one of a component's rows from the first row on
+    own_clock : whether a component's clock is its own weight w_k instead of the number i of all rows so far
 
     Raises
     ------
@@ -108,13 +108,13 @@ class NonConjugate(Learner):
 
     Notes
     -----
-    Held-out nats a row of 2,800 documents in 30 topics, for kappa of 0.51, 0.6, 0.8 and 1, means of four orders: with
-    the component's clock and natural gradients 106.6, 106.7, 106.6, 106.5; with the rows' clock and plain gradients, as
-    in the paper, 106.5, 106.4, 105.8, 104.9; with the component's clock and plain gradients, whose first steps are too
-    long, 103.1, 103.9, 105.2, 105.8. So choose the rows' clock for a likelihood without ``precondition``.
+    Held-out nats per row of 2,800 documents in 30 topics, for kappa of 0.51, 0.6, 0.8 and 1, means over four orders.
+    Component's clock and natural gradients: 106.6, 106.7, 106.6, 106.5. Rows' clock and plain gradients, as in the
+    paper: 106.5, 106.4, 105.8, 104.9. Component's clock and plain gradients, whose first steps are too long: 103.1,
+    103.9, 105.2, 105.8. So choose the rows' clock for a likelihood without ``precondition``.
 
-    Components are joined by averages in the table's coordinates: nearest pairs of those documents' components then
-    lose 0.1 nats a row against the best single component, and 1.1 by averages of probabilities.
+    Components are merged by averaging in the table's coordinates: the nearest pairs of those documents' components then
+    lose 0.1 nats per row against the best single component, and 1.1 with averages of probabilities.
     """
 
     likelihood: Likelihood
@@ -140,7 +140,7 @@ class NonConjugate(Learner):
 
     @cached_property
     def draws(self) -> np.ndarray:
-        """Prior draws of the Monte Carlo evidence, (M, P), the same for every pass of this seed."""
+        """Prior draws of the Monte Carlo evidence, (M, P), the same for all passes with this seed."""
         rng = generator(self.seed, "prior draws of a sequential pass")
         return self.likelihood.prior_draws(rng, self.likelihood.draws, self.columns)
 
@@ -153,7 +153,7 @@ class NonConjugate(Learner):
         return np.concatenate([self.likelihood.log_likelihood(observed, table[:, :-1]), new[:, None]], axis=1)
 
     def join(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Averages of the parameters, by weight, in the coordinates of the table."""
+        """Weighted averages of the parameters, in the coordinates of the table."""
         weights = left[:, -1:] + right[:, -1:]
         average = (left[:, -1:] * left[:, :-1] + right[:, -1:] * right[:, :-1]) / weights
         return np.concatenate([self.likelihood.settle(average), weights], axis=1)

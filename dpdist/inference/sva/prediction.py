@@ -1,4 +1,4 @@
-"""What a sequential pass says of rows."""
+"""Predictions of a sequential pass for rows."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from dpdist.models.sufficient_statistics import Summary
 
 @dataclass(frozen=True, eq=False)
 class SVAPredictor(Predictor):
-    """Components of a sequential pass: the Chinese restaurant's weights and the predictive (Lin 2013, eq. 12).
+    """Components of a sequential pass, with Chinese restaurant weights and the predictive (Lin 2013, eq. 12).
 
         p(x) = sum_k w_k / (alpha + n) p(x | k) + alpha / (alpha + n) p(x | new)
 
     Parameters
     ----------
-    learner : the likelihood as the pass saw it
-    preparation : what is done to rows first
+    learner : the likelihood in the form that the pass used
+    preparation : of the rows
     concentration : alpha
     table : (K, F) the components
     ids : (K,) their stable ids
@@ -95,5 +95,5 @@ class SVAPredictor(Predictor):
 
 
 def predictor_of(problem: SVAProblem, state: SVAState) -> SVAPredictor:
-    """What the components of a pass say of rows."""
+    """The predictor for the components of a pass."""
     return SVAPredictor(problem.learner, problem.preparation, problem.rule.concentration, state.table, state.ids)

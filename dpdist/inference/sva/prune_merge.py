@@ -1,16 +1,16 @@
-"""Prune and merge (SVA-PM): when components are examined, which are removed and which become one.
+"""Prune and merge (SVA-PM): when components are examined, which are removed and which are merged.
 
-Two tests of a merge. By distance, with sums over rows of weight n in all,
+There are two merge tests. By distance, with sums over rows of total weight n,
 
     d = sum |rho_a - rho_b| = w_a + w_b - 2 sum min(rho_a, rho_b),
 
-relative to w_a + w_b, or to n, by which any two rare components look alike. By evidence, the gain of the log joint
+relative to w_a + w_b, or to n, which makes any two rare components similar. By evidence, the gain of the log joint
 probability under the Chinese restaurant process,
 
     A(S_a + S_b) - A(S_a) - A(S_b) + log Gamma(w_a + w_b) - log Gamma(w_a) - log Gamma(w_b) - log alpha > 0.
 
-Pruned is what is rare among the rows that passed since it was opened. The paper has all rows in their place, by which
-nothing that comes late in a long stream can stay.
+A component is pruned if it is rare among the rows processed since it was opened. The paper divides by all rows instead,
+so no component that appears late in a long stream can stay.
 
 Source: Lin (2013), section 5.
 """
@@ -31,13 +31,13 @@ from dpdist.inference.sva.base import Learner, OpeningRule, SVAState
 
 @dataclass(frozen=True, eq=False)
 class PairSearch:
-    """What a merge test is asked about.
+    """Input of a merge test.
 
     Parameters
     ----------
-    state : the components, with their overlaps where a test has them tracked
+    state : the components, with their overlaps if a test needs them
     learner, rule : of the pass
-    fixed : the first components; no pair is of two of them
+    fixed : number of leading components of which no two are merged
     fresh : (K,) bool; only pairs with at least one of these are new
     """
 
@@ -49,9 +49,9 @@ class PairSearch:
 
 
 class MergeTest(ABC):
-    """Says which pairs of components should become one."""
+    """Decides which pairs of components are merged."""
 
-    #: Whether it needs the overlaps of responsibilities.
+    #: Whether the test needs the overlaps of responsibilities.
     tracks: bool = False
 
     @abstractmethod
@@ -61,11 +61,11 @@ class MergeTest(ABC):
 
 @dataclass(frozen=True)
 class EvidenceTest(MergeTest):
-    """Merge what raises the log joint probability.
+    """Merge pairs that raise the log joint probability.
 
     Parameters
     ----------
-    partners : components that each is tried with, those its rows fit best
+    partners : number of other components tried with each, those that its rows fit best
     """
 
     partners: int = 4
@@ -84,14 +84,14 @@ class EvidenceTest(MergeTest):
 class DistanceTest(MergeTest):
     """Merge components whose responsibilities differ by less than `most` on average.
 
-    No merge is false: the distance is exact for components tracked from their first row and never merged, and never
-    below the true one for unions, whose overlaps :func:`merge_pairs` bounds from below. Rows that come later are
-    counted as they are, so what a bound put off is merged at a later check.
+    No merge is false. The distance is exact for components tracked from their first row and never merged. For merged
+    components it is at least the true one, because :func:`merge_pairs` bounds their overlaps from below. Later rows are
+    counted exactly, so a merge that the bound prevented happens at a later check.
 
     Parameters
     ----------
     most : epsilon_d > 0
-    relative : whether the distance is divided by the pair's weight, so that it lies in [0, 1], or by all rows'
+    relative : whether the distance is divided by the pair's weight, so that it lies in [0, 1], or by that of all rows
     """
 
     most: float = 0.5
@@ -114,7 +114,7 @@ class DistanceTest(MergeTest):
 
 
 _TESTS = ("auto", "evidence", "distance", "absolute distance")
-#: What a person may ask for.
+#: Values that users may give.
 MERGE: Wanted[str | MergeTest | None] = Wanted(
     f"one of {', '.join(map(repr, _TESTS))}, a merge test, or None for no merges",
     lambda value: value is None or isinstance(value, MergeTest) or (isinstance(value, str) and value in _TESTS),
@@ -122,7 +122,7 @@ MERGE: Wanted[str | MergeTest | None] = Wanted(
 
 
 def merge_test(asked: Any, threshold: float, conjugate: bool) -> MergeTest | None:
-    """The test that a person asks for by name: "auto" is by evidence where there is any, and None is none.
+    """The test that the user chose: "auto" is by evidence if the likelihood has any, and None is no test.
 
     Parameters
     ----------
@@ -143,14 +143,14 @@ class PruneMerge:
 
     Parameters
     ----------
-    prune : epsilon_r; components of smaller weight relative to the rows that they could have had are removed, their
-        statistics with them
-    least : and so are those that hold less weight than this, in rows, where `prune` is above zero
-    merge : which pairs become one, or None
-    first_check : rows before the first check
-    spacing : rows between two checks at least, as a multiple of the number of components
-    share : rows between two checks at least, as a share of the rows passed; with `spacing` it keeps the cost of all
-        checks proportional to the cost of the pass
+    prune : epsilon_r; components with a smaller weight relative to the rows that they could have received are removed,
+        including their statistics
+    least : if `prune` is positive, components with less weight than this, in rows, are removed as well
+    merge : which pairs are merged, or None
+    first_check : number of rows before the first check
+    spacing : smallest number of rows between two checks, as a multiple of the number of components
+    share : smallest number of rows between two checks, as a share of the rows processed; with `spacing` it keeps the
+        cost of all checks proportional to that of the pass
     """
 
     prune: float = 0.0
@@ -170,17 +170,17 @@ class PruneMerge:
         )
 
     def next_check(self, rows: int, components: int) -> int:
-        """Rows passed at the next check after one at `rows`, where there are so many components."""
+        """Number of rows at the check after one at `rows`, with `components` components."""
         return max(rows + max(1, self.spacing * max(1, components)), int((1 + self.share) * rows))
 
     @property
     def tracks(self) -> bool:
-        """Whether overlaps are asked for."""
+        """Whether overlaps are needed."""
         return self.merge is not None and self.merge.tracks
 
 
 def empty_state(width: int, pruning: PruneMerge) -> SVAState:
-    """No components, no rows."""
+    """The state without components and rows."""
     return SVAState(
         table=np.zeros((0, width)),
         ids=np.zeros(0, dtype=np.int64),
@@ -197,7 +197,7 @@ def empty_state(width: int, pruning: PruneMerge) -> SVAState:
 def prune_and_merge(
     state: SVAState, learner: Learner, rule: OpeningRule, pruning: PruneMerge, fixed: int = 0
 ) -> SVAState:
-    """Prune and merge what has become redundant, and set the time of the next check."""
+    """Prune and merge redundant components, and schedule the next check."""
     next_check = pruning.next_check(state.rows, len(state.table))
     state = replace(_pruned(state, pruning, fixed), next_check=next_check, looked=state.seen)
     if pruning.merge is None:
@@ -210,7 +210,7 @@ def prune_and_merge(
 
 
 def _pruned(state: SVAState, pruning: PruneMerge, fixed: int) -> SVAState:
-    """Without components of too little weight for the rows that they could have had; the heaviest stays."""
+    """The state without components of too little weight for their rows; the heaviest one stays."""
     weights = state.weights
     small = (pruning.prune > 0) & (weights < np.maximum(pruning.prune * state.exposed, pruning.least))
     small[:fixed] = False
@@ -229,7 +229,7 @@ def _pruned(state: SVAState, pruning: PruneMerge, fixed: int) -> SVAState:
 
 
 def merged(state: SVAState, pairs: np.ndarray, learner: Learner, fixed: int = 0) -> tuple[SVAState, np.ndarray]:
-    """Each of some disjoint pairs (P, 2) made one; and which of the components left are such unions, (K,) bool."""
+    """The state with disjoint pairs (P, 2) merged, and which of the remaining components are merged ones, (K,) bool."""
     weights = state.weights
     heavier = np.where((weights[pairs[:, 0]] >= weights[pairs[:, 1]])[:, None], pairs, pairs[:, ::-1])
     ordered = np.where((pairs.min(axis=1) < fixed)[:, None], np.sort(pairs, axis=1), heavier)
@@ -243,7 +243,7 @@ def merged(state: SVAState, pairs: np.ndarray, learner: Learner, fixed: int = 0)
 
 
 def merge_gains(left: np.ndarray, right: np.ndarray, learner: Learner, rule: OpeningRule) -> np.ndarray:
-    """Gains (P,) in nats of pairs of components made one, the Chinese restaurant process included."""
+    """Gains (P,) in nats of merging pairs of components, including the Chinese restaurant process."""
     a, b = left[:, -1], right[:, -1]
     seats = gammaln(a + b) - gammaln(a) - gammaln(b) - np.log(rule.concentration)
     return learner.gains(left, right) + seats
@@ -265,10 +265,10 @@ def likely_pairs(affinity: np.ndarray, partners: int) -> np.ndarray:
 def merge_pairs(
     table: np.ndarray, ids: np.ndarray, overlap: np.ndarray, pairs: np.ndarray, learner: Learner
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Table, ids and overlaps after the second of each pair went into the first.
+    """Table, ids and overlaps after the second component of each pair was merged into the first.
 
-    The overlap of a union with c, sum min(rho_a + rho_b, rho_c), is no function of those of a and b. Where a and b
-    share no row it is their sum; elsewhere the larger of the two stands for it, which it is never below.
+    The overlap of a merged component with c, sum min(rho_a + rho_b, rho_c), is not a function of those of a and b. If a
+    and b share no row it is their sum; otherwise the larger of the two is used, a lower bound.
     """
     keep, gone = pairs[:, 0], pairs[:, 1]
     table, ids = table.copy(), ids.copy()
@@ -288,6 +288,6 @@ def _overlap_of_unions(overlap: np.ndarray, keep: np.ndarray, gone: np.ndarray) 
         return np.delete(columns, gone, axis=1)
 
     found = united(united(overlap).T)
-    found = np.maximum(found, found.T)  # of two unions each gives a bound for the other
+    found = np.maximum(found, found.T)  # both orders give lower bounds
     np.fill_diagonal(found, 0.0)
     return np.asarray(found)

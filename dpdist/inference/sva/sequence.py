@@ -1,8 +1,8 @@
-"""A sequential pass over a source: rounds of partitions, each from the components of the round before.
+"""A sequential pass over a source: rounds of partitions, each starting from the components of the previous round.
 
-One partition a round is the strictly sequential pass (Lin 2013). Otherwise rounds grow, 1, 1, 2, 4, 8, ..., and the
-partitions of a round pass side by side, each from the same components; what they found is combined in a fixed tree.
-Rounds depend on the source and the settings only, never on the workers.
+With one partition per round, the pass is strictly sequential (Lin 2013). Otherwise rounds grow, 1, 1, 2, 4, 8, ..., and
+the partitions of a round are processed in parallel from the same components; their results are combined in a fixed
+tree. Rounds depend on the source and the settings only, never on the workers.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from dpdist.inference.sva.prune_merge import PruneMerge, empty_state, prune_and_
 from dpdist.inference.transform import Preparation
 from dpdist.models.families.base import Rows
 
-#: Rows prepared at once.
+#: Number of rows prepared at once.
 BLOCK_ROWS = 4096
-#: Held-out rows are scored when the rows passed have grown by this share since they last were, and at the end.
+#: Held-out rows are scored whenever the number of rows processed has grown by this share, and at the end.
 SCORE_GROWTH = 0.05
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """Which partitions pass side by side, and in which order.
+    """Which partitions are processed in parallel, and in which order.
 
     Parameters
     ----------
-    parallel : whether any do
-    most : partitions of a round at most
-    shuffle : whether partitions, and the rows within each, are taken in a seeded random order
+    parallel : whether any are
+    most : largest number of partitions in a round
+    shuffle : whether partitions, and the rows within each, are processed in a seeded random order
     """
 
     parallel: bool = True
@@ -64,7 +64,7 @@ class Rounds:
         return [[partitions[i] for i in order[a:b]] for a, b in pairwise(ends)]
 
     def sizes(self, partitions: int) -> list[int]:
-        """Partitions of each round, of so many in all."""
+        """Number of partitions in each round, for `partitions` in total."""
         sizes: list[int] = []
         done = 0
         while done < partitions:
@@ -75,17 +75,17 @@ class Rounds:
 
 @dataclass(frozen=True, eq=False)
 class SVAProblem:
-    """All that is fixed for a pass, apart from the data and the place where it runs.
+    """Settings that are fixed for a pass, apart from the data and where it runs.
 
     Parameters
     ----------
-    learner : the likelihood as a pass sees it
-    preparation : what is done to rows first
+    learner : the likelihood in the form that a pass uses
+    preparation : of the rows
     rule : when components are opened
     pruning : when they are pruned and merged
-    rounds : which partitions pass side by side
+    rounds : which partitions are processed in parallel
     dtype : of matrix products, float64 or float32
-    seed : key of every draw
+    seed : key of every random draw
     """
 
     learner: Learner
@@ -100,12 +100,12 @@ class SVAProblem:
 
     @property
     def names(self) -> Names | None:
-        """Of the columns, if they have any."""
+        """Column names, if there are any."""
         return self.preparation.names
 
 
 def first_pass_state(problem: SVAProblem) -> State:
-    """No components yet."""
+    """The state without components."""
     return running_state(empty_state(problem.learner.width, problem.pruning), 1)
 
 
@@ -116,11 +116,11 @@ def sva_steps(
     backend: Backend,
     score: Callable[[SVAState], float] | None = None,
 ) -> Iterator[Step]:
-    """Rounds not done yet, one after the other, each of which is a lap; the total is the components so far.
+    """The remaining rounds in order, each of which is a lap; the total is the components so far.
 
     Parameters
     ----------
-    score : mean log predictive density of held-out rows under some components, or None
+    score : computes the mean log predictive density of held-out rows under given components, or None
     """
     rounds = problem.rounds.of(source.partitions, problem.seed)
     sizes = [sum(rows_with_weight(source, part) for part in parts) for parts in rounds]
@@ -139,8 +139,10 @@ def sva_steps(
 
 
 def _scored(sizes: Sequence[int], rows: int, visited: int) -> set[int]:
-    """Rounds, of so many rows, after which held-out rows are scored, of a pass that has taken so many rows in `visited`
-    rounds and before."""
+    """Indices of the rounds after which held-out rows are scored.
+
+    The rounds have `sizes` rows; the pass has processed `rows` rows, including those of its first `visited` rounds.
+    """
     after = rows - sum(sizes[:visited]) + np.cumsum(sizes)
     found, before = {len(sizes) - 1}, 0
     for number, count in enumerate(after):
@@ -168,20 +170,20 @@ def _info_of(running: SVAState, lap: int, left: int, seconds: float) -> Info:
 
 
 def advance_block(problem: SVAProblem, running: SVAState, rows: Rows, weights: np.ndarray | None) -> SVAState:
-    """Pass over rows in memory, as stored, in the order given."""
+    """Process rows in memory, as stored, in the given order."""
     with one_thread():
         blocks = _blocks(rows, weights, problem.preparation, np.arange(rows.shape[0]))
         return pass_over(blocks, running, problem.learner, problem.rule, problem.pruning, problem.dtype)
 
 
 def last_look(problem: SVAProblem, running: SVAState) -> SVAState:
-    """The components after redundant ones were merged and rare ones removed, as at the end of a pass."""
+    """The components after merging redundant ones and removing rare ones, as at the end of a pass."""
     with one_thread():
         return prune_and_merge(running, problem.learner, problem.rule, problem.pruning)
 
 
 def named(running: SVAState) -> SVAState:
-    """The same with ids for the components that have none yet."""
+    """The state with ids for the components that have none."""
     new = running.ids < 0
     ids, next_id = running.ids.copy(), running.next_id + int(new.sum())
     ids[new] = np.arange(running.next_id, next_id)
@@ -227,7 +229,7 @@ def _pass_partition(partition: Partition, problem: SVAProblem, base: SVAState, f
 def _blocks(
     rows: Rows, weights: np.ndarray | None, preparation: Preparation, order: np.ndarray
 ) -> Iterator[tuple[Rows, np.ndarray]]:
-    """Prepared rows that weigh anything, and their weights, some thousands at a time, in the order given."""
+    """Blocks of prepared rows with nonzero weight, and their weights, in the given order."""
     if weights is not None:
         order = order[weights[order] > 0]
     for start in range(0, len(order), BLOCK_ROWS):
