@@ -1,4 +1,4 @@
-"""Rows shared out under many arrangements of components side by side, which share one product of features."""
+"""Responsibilities under many arrangements of components at once, from one common product of features."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dpdist.kernels.jit import jit
 
 @jit
 def share_arrangements(logits: np.ndarray, weights: np.ndarray, ends: np.ndarray, bounds: np.ndarray) -> bool:
-    """Make every row's logits its weight times their softmax, within each arrangement for itself, in place.
+    """Replace every row's logits by its weight times their softmax, separately within each arrangement, in place.
 
     Parameters
     ----------
-    logits : (n, C) float64, of the components of all arrangements one after the other; overwritten by c_n r_nc
+    logits : (n, C) float64, of the components of all arrangements, concatenated; overwritten by c_n r_nc
     weights : (n,) float64, c_n
-    ends : (J,) intp, behind the last component of each arrangement
-    bounds : (J,) float64, gains sum_n c_n log sum_c exp(logit_nc)
+    ends : (J,) intp, end index of each arrangement's components
+    bounds : (J,) float64, incremented by sum_n c_n log sum_c exp(logit_nc)
 
     Returns
     -------

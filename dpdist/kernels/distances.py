@@ -1,4 +1,4 @@
-"""Squared distances of rows from a few others."""
+"""Squared distances between rows and a few other points."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dpdist.kernels.jit import jit_reassociated
 
 @jit_reassociated
 def squared_distances(points: np.ndarray, seeds: np.ndarray, distances: np.ndarray) -> None:
-    """Fill ``distances`` (n, S) with those of ``points`` (n, D) from ``seeds`` (S, D), as sums of squared differences.
+    """Fill ``distances`` (n, S) with those of ``points`` (n, D) to ``seeds`` (S, D), as sums of squared differences.
 
-    All are summed up in the same order, so that a row lies exactly as far from two seeds that mirror each other there.
+    All sums have the same order, so a row has exactly equal distances to two seeds that are mirror images around it.
     """
     for n in range(points.shape[0]):
         row = points[n]

@@ -1,4 +1,4 @@
-"""Divide the responsibility of some components among replacements, touching only rows that belong to them."""
+"""Divide the responsibilities of components among replacements, visiting only rows that belong to these components."""
 
 from __future__ import annotations
 
@@ -41,23 +41,24 @@ def divide_rows(
     counts: np.ndarray,
     entropy: np.ndarray,
 ) -> bool:
-    """Divide what each group of components holds of a row among its replacements by the softmax of their logits.
+    """Divide the responsibility of each group of components for a row among its replacements, by the softmax of their
+    logits.
 
-    Replacements of all groups stand one after the other, C in all.
+    The C replacements of all groups are stored consecutively.
 
     Parameters
     ----------
     resp : (n, K), responsibilities
     weights : (n,) float64, row weights c_n
     features : (n, F)
-    groups : (J, G) intp, the components of each group, -1 where there are fewer; the group holds r_nj, their sum
-    ends : (J,) intp, behind the last replacement of each group
-    onto : (C,) intp, the component that a replacement's share is added to, or -1 for one of its own
+    groups : (J, G) intp, the components of each group, padded with -1; r_nj is the sum of their responsibilities
+    ends : (J,) intp, end index of each group's replacements
+    onto : (C,) intp, the component to which a replacement's responsibility is added, or -1 for a new component
     coefficients : (C, F), the replacements' logits are ``features @ coefficients.T``
     floor : float, smallest share of r_nj kept
-    stats : (C, F) float64, gains sum_n c_n r_nj s_nc t(x_n)
-    counts : (C,) float64, gains sum_n c_n r_nj s_nc
-    entropy : (C,) float64, gains sum_n c_n [h(r_n,onto + r_nj s_nc) - h(r_n,onto)]
+    stats : (C, F) float64, incremented by sum_n c_n r_nj s_nc t(x_n)
+    counts : (C,) float64, incremented by sum_n c_n r_nj s_nc
+    entropy : (C,) float64, incremented by sum_n c_n [h(r_n,onto + r_nj s_nc) - h(r_n,onto)]
 
     Returns
     -------

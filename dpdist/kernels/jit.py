@@ -1,8 +1,9 @@
-"""The one place where Numba's options are chosen, and where what it compiled is kept.
+"""Numba options, and the cache of compiled kernels.
 
-That is beside the kernel's file or, if ``NUMBA_CACHE_DIR`` is set, in that folder, which any number of copies of this
-package may share. What was compiled is used as long as the kernel's file, those of the NamedTuples that it is called
-with, and the files beside them that they import, have the same contents; Numba alone would look at the kernel's own.
+The cache is beside the kernel's file or, if ``NUMBA_CACHE_DIR`` is set, in that folder, which any number of copies of
+this package may share. A compiled kernel is reused while the contents of its file, of the files that define the
+NamedTuples in its arguments, and of the files in the same folder that these import are unchanged; Numba alone would
+check the kernel's own file only.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def _imported(file: Path) -> frozenset[Path]:
 
 @cache
 def stamp(file: Path) -> str:
-    """Digest of what a file and those beside it hold that it imports, be it by way of others."""
+    """Digest of the contents of a file and of the files in its folder that it imports, directly or indirectly."""
     found: set[Path] = set()
     fresh = {file}
     while fresh:
@@ -47,25 +48,27 @@ def stamp(file: Path) -> str:
 
 
 class _ByContents:
-    """Takes what was compiled for fresh as long as :func:`stamp` stays."""
+    """Treats a compiled kernel as valid while :func:`stamp` is unchanged."""
 
     _py_file: str
 
     def get_source_stamp(self) -> str:
-        """What is compared."""
+        """The stamp to compare."""
         return stamp(Path(self._py_file))
 
 
 class _Beside(_ByContents, caching.InTreeCacheLocator):
-    """Keeps it beside the kernel's file."""
+    """Stores compiled kernels beside the kernel's file."""
 
 
 class _OfUser(_ByContents, caching.UserWideCacheLocator):
-    """Keeps it in a folder of the user, where the kernel's own cannot be written to."""
+    """Stores compiled kernels in a folder of the user, if the kernel's own folder is not writable."""
 
 
 class _Shared(_ByContents, caching.UserProvidedCacheLocator):
-    """Keeps it in ``NUMBA_CACHE_DIR`` by contents, wherever the kernel's file stands."""
+    """Stores compiled kernels in ``NUMBA_CACHE_DIR`` by contents, independently of the location of the kernel's
+    file.
+    """
 
     def __init__(self, function: Any, file: str) -> None:
         super().__init__(function, file)
@@ -78,17 +81,17 @@ class _Kept(caching.CompileResultCacheImpl):
 
 
 class _Cache(caching.FunctionCache):
-    """An entry a signature and a version of the files that define its NamedTuples, whose methods may be called.
+    """One entry per signature and version of the files that define its NamedTuples, whose methods may be called.
 
-    Signatures are kept in words: Numba keeps their classes, and an index that names one that was renamed or moved could
-    not be read.
+    Signatures are stored as text. Numba stores their classes, so an index that names a renamed or moved class could not
+    be read.
     """
 
     _impl_class = _Kept
 
     def __init__(self, function: Any) -> None:
         super().__init__(function)
-        self._cache_file._version += ", signatures in words"  # any other index is left unread
+        self._cache_file._version += ", signatures in words"  # other indices are ignored
 
     def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
         _, *others = super()._index_key(sig, codegen)
@@ -99,7 +102,7 @@ class _Cache(caching.FunctionCache):
 
 
 def _named_tuples(kind: Any) -> Iterator[type]:
-    """Classes of the NamedTuples of which the type of an argument is made."""
+    """Classes of the NamedTuples in the type of an argument."""
     if isinstance(kind, BaseNamedTuple):
         yield kind.instance_class
     if isinstance(kind, BaseTuple):
@@ -124,21 +127,21 @@ def jit(function: Function) -> Function:
 
 
 def jit_reassociated(function: Function) -> Function:
-    """As :func:`jit`, for dot products: the compiler may reorder their sums, once and for all, to vectorise them."""
+    """Like :func:`jit`, for dot products: the compiler may reorder their sums, in a fixed way, to vectorise them."""
     compiled: Function = _kept(function, fastmath={"reassoc", "contract"})
     return compiled
 
 
 def jit_inlined(function: Function) -> Function:
-    """As :func:`jit`, for what is called once a row: LLVM puts it there, as a call that passes many arrays is dear."""
+    """Like :func:`jit`, for functions called once per row: LLVM inlines them, because passing many arrays is slow."""
     compiled: Function = _kept(function, forceinline=True)
     return compiled
 
 
 def jit_methods(*protocols: type) -> None:
-    """Let compiled functions call the methods of these protocols that NamedTuples have, compiled as by :func:`jit`.
+    """Let compiled functions call the methods of these protocols on NamedTuples, compiled as by :func:`jit`.
 
-    LLVM puts them where they are called; Numba's own inlining would drop assignments to the elements of a field.
+    LLVM inlines them; Numba's own inlining would drop assignments to elements of a field.
     """
     for name, asked in [pair for protocol in protocols for pair in vars(protocol).items()]:
         if isinstance(asked, FunctionType) and not name.startswith("_"):
@@ -149,6 +152,6 @@ def _jit_method(name: str, asked: Signature) -> None:
     def method(self: Any, *others: Any) -> object:
         return getattr(self.instance_class, name)
 
-    method.__signature__ = asked  # type: ignore[attr-defined]  # which is what Numba takes for the method's
+    method.__signature__ = asked  # type: ignore[attr-defined]  # Numba uses it as the method's signature
     options = {"nogil": True, "error_model": "numpy", "forceinline": True}
     overload_method(BaseNamedTuple, name, strict=False, jit_options=options)(method)

@@ -1,4 +1,4 @@
-"""What components hold of the rows of each owner, the component that holds most of a row."""
+"""Total responsibility of each component for the rows of each owner, the component with the largest responsibility."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dpdist.kernels.jit import jit
 
 @jit
 def add_held(resp: np.ndarray, weights: np.ndarray, owners: np.ndarray, held: np.ndarray) -> None:
-    """``held[owners[n], k] += weights[n] * resp[n, k]``, visiting only responsibilities above zero.
+    """``held[owners[n], k] += weights[n] * resp[n, k]``, visiting only nonzero responsibilities.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Sufficient statistics of Gaussians: x x^T packed as D(D+1)/2 columns, off-diagonals once, then x, then 1."""
+"""Sufficient statistics of Gaussians: x x^T packed as D(D+1)/2 columns with each off-diagonal once, then x, then 1."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dpdist.kernels.jit import jit
 
 
 def packed_width(dimension: int) -> int:
-    """Number of columns that a packed symmetric matrix takes."""
+    """Number of columns of a packed symmetric matrix."""
     return dimension * (dimension + 1) // 2
 
 
@@ -40,7 +40,7 @@ def fill_scatter(
     precision: np.ndarray,
     scatter: np.ndarray,
 ) -> None:
-    """Fill the upper triangles of posterior scatter matrices; what lies below the diagonals stays as it was.
+    """Fill the upper triangles of posterior scatter matrices; entries below the diagonals are unchanged.
 
     With m the prior mean, shift s_k = sum_n r_nk (x_n - m) and kappa_k the precision of the posterior mean,
 
@@ -73,9 +73,9 @@ def fill_scatter(
 
 @jit
 def pack_gradient(matrices: np.ndarray, packed: np.ndarray) -> None:
-    """Fill ``packed`` (K, D(D+1)/2) with c such that  packed(x x^T) @ c = x^T W x: off-diagonals of W twice.
+    """Fill ``packed`` (K, D(D+1)/2) with c such that packed(x x^T) @ c = x^T W x: off-diagonals of W count twice.
 
-    Of the symmetric ``matrices`` W (K, D, D) the upper triangles are read.
+    Only the upper triangles of the symmetric ``matrices`` W (K, D, D) are read.
     """
     dimension = matrices.shape[1]
     for k in range(matrices.shape[0]):
@@ -90,7 +90,7 @@ def pack_gradient(matrices: np.ndarray, packed: np.ndarray) -> None:
 
 @jit
 def packed_products(packed: np.ndarray, vectors: np.ndarray, products: np.ndarray) -> None:
-    """Fill ``products`` (K, D) with W_k v_k, of matrices packed by :func:`pack_gradient` and ``vectors`` (K, D)."""
+    """Fill ``products`` (K, D) with W_k v_k, for matrices packed by :func:`pack_gradient` and ``vectors`` (K, D)."""
     dimension = vectors.shape[1]
     for k in range(vectors.shape[0]):
         products[k] = 0.0
@@ -106,7 +106,7 @@ def packed_products(packed: np.ndarray, vectors: np.ndarray, products: np.ndarra
 
 @cache
 def packed_diagonal(dimension: int) -> np.ndarray:
-    """(D,) where the diagonal stands among the packed columns."""
+    """(D,) positions of the diagonal among the packed columns."""
     index = np.arange(dimension)
     places = index * dimension - index * (index - 1) // 2
     places.flags.writeable = False

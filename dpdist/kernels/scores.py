@@ -1,4 +1,6 @@
-"""Which of a row's scores is the largest, and how many come near it: sixteen compared at once, without branches."""
+"""The largest of a row's scores, and the number of scores close to it: sixteen are compared at once, without
+branches.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +8,16 @@ import numpy as np
 
 from dpdist.kernels.jit import jit_inlined
 
-#: Scores compared at once: a cache line of float32. Fewer than so many lines are compared one after the other.
+#: Scores compared at once: a cache line of float32. With fewer lines than FEW, scores are compared one after the other.
 LANES, FEW = 16, 2
 
 
 @jit_inlined
 def highest(scores: np.ndarray, lanes: np.ndarray) -> float:
-    """The largest score, whatever are not numbers apart; minus infinity if there is none.
+    """The largest score, ignoring NaN; minus infinity if there is none.
 
-    `lanes`, as long as `scores`, is overwritten: a running maximum a lane, because a single one would wait for itself
-    at every score.
+    `lanes`, of the length of `scores`, is overwritten: one running maximum per lane, because a single one would stall
+    the processor at every score.
     """
     top, begin = scores.dtype.type(-np.inf), 0
     if scores.shape[0] >= FEW * LANES:
@@ -35,7 +37,7 @@ def highest(scores: np.ndarray, lanes: np.ndarray) -> float:
 
 @jit_inlined
 def reaching(scores: np.ndarray, least: float) -> int:
-    """How many scores are not below one, which those that are not numbers are not either."""
+    """Number of scores that are not below `least`; NaN counts as not below."""
     found = 0
     for k in range(scores.shape[0]):
         found += not scores[k] < least

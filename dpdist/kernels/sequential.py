@@ -1,11 +1,11 @@
-"""The sequential pass over rows, once for all likelihoods (Lin 2013, algorithm 1).
+"""The sequential pass over rows, common to all likelihoods (Lin 2013, algorithm 1).
 
     rho_i(k) ~ w_k exp h_i(k),     rho_i(new) ~ alpha exp h_i(new),     w_k += rho_i(k)
 
-A likelihood brings its :class:`Components`: arrays with a row a component, and methods that score a data row, open a
-component and let it absorb a share of the row. Where these are NamedTuples of arrays their methods are compiled along;
-any other object makes the same pass in Python, by :func:`take_rows`. Row ``count`` of the arrays holds the prior, which
-is what a new component starts from, so that its score is computed like any other's.
+A likelihood defines its :class:`Components`: arrays with one row per component, and methods that score a data row, open
+a component and let it absorb a share of the row. If these are NamedTuples of arrays, their methods are compiled; any
+other object makes the same pass in Python, with :func:`take_rows`. Row ``count`` of the arrays holds the prior, from
+which a new component starts, so the score of a new component is computed like any other.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ RowOf = TypeVar("RowOf", contravariant=True)
 
 
 class Law(NamedTuple):
-    """Constants of a pass, in the form kernels take.
+    """Constants of a pass, in the form that kernels take.
 
     Parameters
     ----------
     log_concentration : log alpha
-    threshold : share above which a row opens a component
+    threshold : responsibility above which a row opens a component
     log_floor : log of the smallest share kept, relative to the row's largest
     most : largest number of components
     """
@@ -42,42 +42,42 @@ class Law(NamedTuple):
 
 
 class Components(Protocol[RowsIn, RowType]):
-    """What a pass asks of a likelihood's components, of which there are at most C - 1."""
+    """The components of a likelihood as a pass uses them, at most C - 1."""
 
     @property
     def level(self) -> np.ndarray:
-        """(C,), in the dtype that scores are to have."""
+        """(C,), in the dtype of the scores."""
 
     def row(self, rows: RowsIn, n: int, count: int) -> RowType:
         """Row n in the form that the other methods take; there are `count` components."""
 
     def compare(self, row: RowType, offered: int, likely: int, log_floor: float, scores: np.ndarray) -> None:
-        """Write log w_k + h_k of the first `offered` components to `scores`; that after the last is for a new one.
+        """Write log w_k + h_k of the first `offered` components to `scores`; the one after the last is a new component.
 
-        What lies by `log_floor` or more below the largest may be minus infinity; component `likely` may be the best.
+        Scores that are `log_floor` or more below the largest may be minus infinity; component `likely` may be the best.
         """
 
     def open(self, count: int) -> None:
-        """Make row `count`, the prior, a component; the prior is in the row after it then."""
+        """Make row `count`, the prior, a component; the next row then holds the prior."""
 
     def absorb(self, k: int, row: RowType, gained: float, stats: np.ndarray) -> None:
-        """Give component k, whose statistics (F,) are `stats`, weight `gained` of a row."""
+        """Add a row to component k, whose statistics (F,) are `stats`, with the weight `gained`."""
 
 
 class LevelledArrays(Protocol):
-    """NamedTuples of arrays of which one is the part of components' scores that no row changes."""
+    """NamedTuples of arrays, one of which holds the part of components' scores that does not depend on the row."""
 
     def __iter__(self) -> Iterator[np.ndarray]: ...
 
     def set_level(self, k: int, log_weight: float) -> None:
-        """Compute that part from what else is kept."""
+        """Compute that part from the other arrays."""
 
 
 class ComparedInTurn(Protocol[RowOf]):
-    """Components that are compared one after the other, each left as soon as it falls behind."""
+    """Components that are scored one after the other; a score is abandoned as soon as it falls behind."""
 
     def score(self, k: int, row: RowOf, least: float) -> float:
-        """log w_k + h_k, or minus infinity if it is below `least`; row `count` scores for a new component."""
+        """log w_k + h_k, or minus infinity if it is below `least`; row `count` is for a new component."""
 
 
 jit_methods(Components, ComparedInTurn, LevelledArrays)
@@ -87,7 +87,7 @@ jit_methods(Components, ComparedInTurn, LevelledArrays)
 def compare_in_turn(
     components: ComparedInTurn[RowType], row: RowType, offered: int, likely: int, log_floor: float, scores: np.ndarray
 ) -> None:
-    """What :meth:`Components.compare` asks, of components that have a method ``score``: the likely one first."""
+    """:meth:`Components.compare` for components with a method ``score``; the likely component is first."""
     scores[likely] = components.score(likely, row, -np.inf)
     top = scores[likely]
     for k in range(offered):
@@ -102,15 +102,15 @@ def share_row(scores: np.ndarray, count: int, law: Law, shares: np.ndarray, acti
 
     Parameters
     ----------
-    scores : (count + 1,) log w_k + h_k; the last is a new component's
-    shares : (count + 1,) float64, gains the shares kept, one after the other
-    active : (count + 1,) int64, gains the components they belong to
+    scores : (count + 1,) log w_k + h_k; the last is for a new component
+    shares : (count + 1,) float64, overwritten by the shares kept, consecutively
+    active : (count + 1,) int64, overwritten by their components
 
     Returns
     -------
     found, opens
-        How many shares are kept, or -1 if the largest score is not finite or one is not a number; whether the last
-        of them is a new component.
+        Number of shares kept, or -1 if the largest score is not finite or one is not a number; whether the last of them
+        is a new component.
     """
     may_open = count < law.most
     top = highest(scores[: count + may_open], shares)
@@ -124,7 +124,7 @@ def share_row(scores: np.ndarray, count: int, law: Law, shares: np.ndarray, acti
         if reaching(scores[start:stop], least) == 0:
             continue
         for k in range(start, stop):
-            if not scores[k] < least:  # what is not a number shows in the total
+            if not scores[k] < least:  # NaN appears in the total
                 shares[found] = np.exp(np.float64(scores[k]) - top)
                 active[found] = k
                 total += shares[found]
@@ -145,7 +145,7 @@ def share_row(scores: np.ndarray, count: int, law: Law, shares: np.ndarray, acti
 
 @jit
 def add_overlaps(overlap: np.ndarray, shares: np.ndarray, active: np.ndarray, found: int, weight: float) -> None:
-    """Add weight * min(share_a, share_b) of a row's components to `overlap` (C, C); (0, 0) where none is tracked."""
+    """Add weight * min(share_a, share_b) of a row's components to `overlap` (C, C); (0, 0) if not tracked."""
     if overlap.shape[0] == 0:
         return
     for a in range(found):
@@ -164,24 +164,24 @@ def take_rows(
     stats: np.ndarray,
     overlap: np.ndarray,
 ) -> tuple[int, int]:
-    """Pass over rows until they end or there is no room for another component.
+    """Process rows until they end or there is no room for another component.
 
     Parameters
     ----------
     weights : (n,) float64
-    count : components so far
-    components : what is kept of them, for C of them
+    count : present number of components
+    components : their arrays, of length C
     stats : (C, F) float64 statistics, row ``count`` and beyond zero
     overlap : (C, C) or (0, 0)
 
     Returns
     -------
     done, count
-        Rows passed, or -1 if a score was not a number; components now.
+        Number of rows processed, or -1 if a score was not a number; new number of components.
     """
     capacity = components.level.shape[0]
     scores, shares, active = np.empty_like(components.level), np.empty(capacity), np.empty(capacity, np.int64)
-    likely = 0  # the best component of the row before
+    likely = 0  # the best component of the previous row
     for n in range(weights.shape[0]):
         if count + 1 >= capacity:
             return n, count
@@ -212,6 +212,6 @@ advance = jit(take_rows)
 
 @jit
 def set_levels(components: LevelledArrays, log_weights: np.ndarray) -> None:
-    """Levels of all components, from their log weights (K,)."""
+    """Compute the levels of all components from their log weights (K,)."""
     for k in range(log_weights.shape[0]):
         components.set_level(k, log_weights[k])

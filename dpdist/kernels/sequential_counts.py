@@ -1,6 +1,6 @@
-"""Sequential passes for counts and binary rows, visiting only entries above zero; rows are CSR.
+"""Sequential passes for counts and binary rows in CSR, visiting only nonzero entries.
 
-The predictive of counts is made of rising factorials Gamma(p + x) / Gamma(p), which are short products for small x.
+The predictive of counts consists of rising factorials Gamma(p + x) / Gamma(p), which are short products for small x.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dpdist.kernels.jit import jit
 from dpdist.kernels.rows import add_to_row, copy_row
 from dpdist.kernels.sequential import compare_in_turn
 
-#: Largest x for which Gamma(p + x) / Gamma(p) is taken as a product.
+#: Largest x for which Gamma(p + x) / Gamma(p) is computed as a product.
 _SHORT = 16.0
 
 
 class Sparse(NamedTuple):
-    """Rows in CSR: values float64, columns, and where each row begins."""
+    """Rows in CSR: values float64, columns, and the index at which each row begins."""
 
     values: np.ndarray
     columns: np.ndarray
@@ -27,7 +27,7 @@ class Sparse(NamedTuple):
 
 
 class Entries(NamedTuple):
-    """Entries above zero of one row, their columns, and their sum."""
+    """Nonzero entries of one row, their columns, and their sum."""
 
     values: np.ndarray
     columns: np.ndarray
@@ -36,7 +36,7 @@ class Entries(NamedTuple):
 
 @jit
 def longest(rows: Sparse) -> int:
-    """Entries of the longest row, one at least."""
+    """Number of entries of the longest row, at least one."""
     largest = 1
     for j in range(rows.begins.shape[0] - 1):
         largest = max(largest, rows.begins[j + 1] - rows.begins[j])
@@ -51,7 +51,7 @@ def _entries(rows: Sparse, n: int) -> Entries:
 
 @jit
 def log_rising(p: float, x: float) -> float:
-    """log Gamma(p + x) - log Gamma(p), without the cancellation that large p brings."""
+    """log Gamma(p + x) - log Gamma(p), without cancellation for large p."""
     if x <= _SHORT and p < 1e15:
         product = 1.0
         for j in range(int(x)):
@@ -108,7 +108,7 @@ class MultinomialPosteriors(NamedTuple):
 class PoissonPosteriors(NamedTuple):
     """Gamma posteriors of Poisson components; row ``count`` is the prior.
 
-    ``shape`` and ``rate`` (C, D), ``slope`` (C, D) log(rate + 1), and ``level`` (C,) the log weight with the score of a
+    ``shape`` and ``rate`` (C, D), ``slope`` (C, D) log(rate + 1), and ``level`` (C,) the log weight plus the score of a
     row of zeros.
     """
 
@@ -144,7 +144,7 @@ class PoissonPosteriors(NamedTuple):
         self.set_level(k, np.log(stats[-1]))
 
     def set_level(self, k: int, log_weight: float) -> None:
-        """The slopes and the score of a row of zeros, from shapes and rates."""
+        """Compute the slopes and the score of a row of zeros from shapes and rates."""
         shape, rate, slope = self.shape[k], self.rate[k], self.slope[k]
         level = log_weight
         for d in range(shape.shape[0]):
@@ -156,8 +156,8 @@ class PoissonPosteriors(NamedTuple):
 class BernoulliPosteriors(NamedTuple):
     """Beta posteriors of Bernoulli components; row ``count`` is the prior.
 
-    ``ones`` and ``zeros`` (C, D), ``odds`` (C, D) log(ones / zeros), and ``level`` (C,) the log weight with the
-    score of a row of zeros.
+    ``ones`` and ``zeros`` (C, D), ``odds`` (C, D) log(ones / zeros), and ``level`` (C,) the log weight plus the score
+    of a row of zeros.
     """
 
     ones: np.ndarray
@@ -193,7 +193,7 @@ class BernoulliPosteriors(NamedTuple):
         self.set_level(k, np.log(stats[-1]))
 
     def set_level(self, k: int, log_weight: float) -> None:
-        """The log odds and the score of a row of zeros, from the counts of ones and zeros."""
+        """Compute the log odds and the score of a row of zeros from the counts of ones and zeros."""
         ones, zeros, odds = self.ones[k], self.zeros[k], self.odds[k]
         level = log_weight
         for d in range(ones.shape[0]):
@@ -204,7 +204,7 @@ class BernoulliPosteriors(NamedTuple):
 
 @jit
 def rising_sums(rows: Sparse, parameter: np.ndarray, sums: np.ndarray) -> None:
-    """``sums[n, k] = sum_d log Gamma(p_kd + x_nd) - log Gamma(p_kd)``, (n, K), over entries above zero; p is (K, D)."""
+    """``sums[n, k] = sum_d log Gamma(p_kd + x_nd) - log Gamma(p_kd)``, (n, K), over nonzero entries; p is (K, D)."""
     for n in range(sums.shape[0]):
         values = rows.values[rows.begins[n] : rows.begins[n + 1]]
         columns = rows.columns[rows.begins[n] : rows.begins[n + 1]]

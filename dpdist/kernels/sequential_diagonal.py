@@ -1,7 +1,7 @@
-"""Sequential pass for Gaussians with a diagonal covariance: a product of Student's t, row by row.
+"""Sequential pass for Gaussians with a diagonal covariance; the predictive is a product of Student's t.
 
-The logarithms of a row's D factors are taken of products of eight; a component is left as soon as what was summed puts
-its share below the floor.
+Logarithms of a row's D factors are taken of products of eight. The score of a component is abandoned as soon as the
+partial sum puts its share below the floor.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dpdist.kernels.jit import jit, jit_reassociated
 from dpdist.kernels.rows import copy_row
 from dpdist.kernels.sequential import compare_in_turn
 
-#: Factors multiplied before a logarithm is taken.
+#: Number of factors multiplied before a logarithm is taken.
 _TOGETHER = 8
 
 
@@ -60,7 +60,7 @@ class DiagonalPosteriors(NamedTuple):
     stretch : (C, D) kappa / (kappa + 1) / (2 rate)
     precision : (C,) kappa
     shape : (C,) a
-    level : (C,) log weight with the constant of the predictive
+    level : (C,) log weight plus the constant of the predictive
     """
 
     mean: np.ndarray
@@ -109,7 +109,7 @@ class DiagonalPosteriors(NamedTuple):
         self.set_level(k, np.log(stats[-1]))
 
     def set_level(self, k: int, log_weight: float) -> None:
-        """The part of a component's score that no row changes, and the factors of its distances."""
+        """Compute the part of a component's score that does not depend on the row, and the factors of its distances."""
         dimension, shape = self.mean.shape[1], self.shape[k]
         shrink = self.precision[k] / (self.precision[k] + 1)
         rate, stretch = self.rate[k], self.stretch[k]

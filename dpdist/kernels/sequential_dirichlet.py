@@ -2,9 +2,9 @@
 
     h_k = log Gamma(gamma) - sum_d log Gamma(gamma theta_kd) + sum_d (gamma theta_kd - 1) log x_d
 
-Components are kept as log theta_k, in which the gradient of h_k is J g with g_d = gamma (log x_d - psi(gamma theta_d))
-and J = diag(theta) - theta theta^T. The information is J A J with A = gamma^2 diag(psi'(gamma theta)); its inverse on
-the simplex has a closed form.
+Components are stored as log theta_k. The gradient of h_k in these coordinates is J g with g_d = gamma (log x_d -
+psi(gamma theta_d)) and J = diag(theta) - theta theta^T. The information is J A J with A = gamma^2 diag(psi'(gamma
+theta)); its inverse on the simplex has a closed form.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from dpdist.kernels.rows import add_to_row, copy_row
 from dpdist.kernels.sequential import Law, advance, compare_in_turn
 from dpdist.kernels.special import digamma, trigamma
 
-#: Least log of a probability, relative to the largest.
+#: Smallest log of a probability, relative to the largest.
 LEAST = -600.0
 
 
 class Curve(NamedTuple):
-    """A tabulated function of t with its derivatives, at equal steps of z = log(origin - t), z from 0.
+    """A tabulated function of t with its derivatives, at equal steps of z = log(origin - t), z >= 0.
 
-    ``values`` (T, 5): kappa, log kappa', log kappa'', kappa''', kappa''''; ``log_scale`` is what an evidence adds.
+    ``values`` (T, 5): kappa, log kappa', log kappa'', kappa''', kappa''''; ``log_scale`` is added to the evidence.
     """
 
     origin: float
@@ -36,13 +36,13 @@ class Curve(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """How far a row moves a component.
+    """Step sizes of a component's updates.
 
     Parameters
     ----------
     exponent : kappa
-    seen : weight of the rows before
-    rows : n, the rows that the prior is one of; 0 for a stream, where the rows so far stand for it
+    seen : weight of the earlier rows
+    rows : n, the number of rows of which the prior counts as one; 0 for a stream, where the rows so far replace it
     own : whether the clock is the component's weight; else it is the weight of all rows so far
     """
 
@@ -62,15 +62,15 @@ class Simplex(NamedTuple):
 
 @jit
 def step_of(steps: Steps, seen: float, weight: float, gained: float) -> tuple[float, float]:
-    """Factor of a row's gradient, and of the prior's relative to it.
+    """Factor of a row's gradient, and of the prior's gradient relative to it.
 
-    A component's share of the prior's gradient is handed out with its rows, so that all of them together add what
-    steps for every row would on average.
+    The prior's gradient is distributed over a component's rows, so that in total it has the same effect as, on average,
+    a step for every row.
 
     Parameters
     ----------
-    seen, weight : weight of all rows and of the component's, this row included
-    gained : what this row added to the component's
+    seen, weight : weight of all rows and of the component, both including this row
+    gained : weight that the component gained from this row
     """
     clock = max(weight if steps.own else seen, 1.0)
     part = seen / steps.rows if seen < steps.rows else 1.0
@@ -100,7 +100,7 @@ def _read(curve: Curve, t: float, out: np.ndarray, columns: int) -> None:
 
 @jit
 def _solve(logs: np.ndarray, precision: float, curve: Curve, cell: np.ndarray) -> float:
-    """The tilt s at which the means of the columns, at t_d = log x_d + s, sum to the precision."""
+    """The tilt s for which the means of the columns, at t_d = log x_d + s, sum to the precision."""
     low = curve.origin - np.exp((curve.values.shape[0] - 1) * curve.step) - logs.min()
     high = curve.origin - 1.0 - logs.max()
     s = min(max(np.log(precision), low), high)
@@ -152,7 +152,9 @@ def evidence_rows(logs: np.ndarray, precision: float, curve: Curve, evidence: np
 
 @jit
 def _set_cell(logits: np.ndarray, precision: float, parameter: np.ndarray) -> float:
-    """gamma theta of a component into `parameter` (D,); the part of its log likelihood that no row changes."""
+    """Write gamma theta of a component to `parameter` (D,); returns the part of its log likelihood that does not depend
+    on the row.
+    """
     level = lgamma(precision)
     for d in range(logits.shape[0]):
         parameter[d] = precision * np.exp(logits[d])
@@ -203,13 +205,13 @@ def _move(logits: np.ndarray, row: np.ndarray, gain: float, pull: float, simplex
 
 
 class Observed(NamedTuple):
-    """Rows as the pass takes them.
+    """Rows in the form that the pass takes.
 
     Parameters
     ----------
     logs : (n, D) log x
     evidence, start : (n,) and (n, D), of each row under a new component
-    seen : (n,) weight of all rows up to each, itself included
+    seen : (n,) weight of all rows up to and including each
     """
 
     logs: np.ndarray
@@ -219,7 +221,7 @@ class Observed(NamedTuple):
 
 
 class Point(NamedTuple):
-    """One of the rows, with the sum of its logs and how many components are known before it."""
+    """One of the rows, with the sum of its logs and the number of components before it."""
 
     logs: np.ndarray
     total: float
@@ -230,14 +232,14 @@ class Point(NamedTuple):
 
 
 class DirichletComponents(NamedTuple):
-    """Components beside their table.
+    """Quantities of components in addition to their table.
 
     Parameters
     ----------
     simplex, steps, log_concentration : constants of the likelihood and of the pass
     parameter : (C, D) gamma theta
-    level : (C,) log weight with the part of the log likelihood that no row changes
-    work : (3, D) room to compute in
+    level : (C,) log weight plus the part of the log likelihood that does not depend on the row
+    work : (3, D) work array
     """
 
     simplex: Simplex
@@ -259,10 +261,10 @@ class DirichletComponents(NamedTuple):
         return self.level[k] + _dot(self.parameter[k], row.logs) - row.total  # type: ignore[no-any-return]
 
     def open(self, count: int) -> None:
-        """A component is made by what it absorbs first."""
+        """Nothing: a component is initialised by the first row that it absorbs."""
 
     def absorb(self, k: int, row: Point, gained: float, stats: np.ndarray) -> None:
-        """Start a component that has no weight yet at the row's posterior mean; move any other by a gradient."""
+        """Start a component without weight at the row's posterior mean; update any other by a gradient step."""
         logits, fresh = stats[:-1], stats[-1] == 0.0
         stats[-1] += gained
         if fresh:
@@ -284,13 +286,13 @@ def advance_dirichlet(
     table: np.ndarray,
     overlap: np.ndarray,
 ) -> tuple[int, int]:
-    """Pass over rows; results as of :func:`~dpdist.kernels.sequential.take_rows`.
+    """Process rows; results as in :func:`~dpdist.kernels.sequential.take_rows`.
 
     Parameters
     ----------
     weights : (n,) float64
-    count : components so far
-    table : (C, D + 1) float64, log theta_k and w_k, row ``count`` and beyond zero; C is above count + n
+    count : present number of components
+    table : (C, D + 1) float64, log theta_k and w_k, row ``count`` and beyond zero; C > count + n
     overlap : (C, C) or (0, 0)
     """
     capacity, dimension = table.shape[0], table.shape[1] - 1

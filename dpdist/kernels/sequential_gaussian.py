@@ -1,6 +1,6 @@
-"""Sequential pass for full-covariance Gaussians: Cholesky factors of the scatter follow each row by rank-one updates.
+"""Sequential pass for full-covariance Gaussians: rows update Cholesky factors of the scatter by rank-one updates.
 
-The predictive is Student's t; its quadratic form is a forward substitution that stops as soon as what was summed puts
+The predictive is Student's t. Its quadratic form is a forward substitution, abandoned as soon as the partial sum puts
 the component's share below the floor. Factors are upper triangles U with U^T U = B, so that rows are contiguous.
 """
 
@@ -24,7 +24,7 @@ def _shrink(precision: float) -> float:
 
 @jit
 def _distance(factor: np.ndarray, gap: np.ndarray, most: float) -> float:
-    """|U^-T gap|^2, or something above `most` as soon as it exceeds that; `gap` is overwritten."""
+    """|U^-T gap|^2, or a partial sum as soon as it exceeds `most`; `gap` is overwritten."""
     total = 0.0
     for j in range(gap.shape[0]):
         row = factor[j]
@@ -56,7 +56,7 @@ def _rank_one(factor: np.ndarray, vector: np.ndarray) -> None:
 
 @jit
 def _add_row(stats: np.ndarray, row: np.ndarray, weight: float) -> None:
-    """Statistics gain the packed products, the row itself where the statistics hold it, and 1."""
+    """Add the weighted statistics of a row: packed products, the row itself if the statistics include it, and 1."""
     dimension = row.shape[0]
     start = 0
     for i in range(dimension):
@@ -73,7 +73,7 @@ def _add_row(stats: np.ndarray, row: np.ndarray, weight: float) -> None:
 
 
 class Row(NamedTuple):
-    """A row (D,), and as much room to compute in."""
+    """A row (D,), and a work array of the same size."""
 
     values: np.ndarray
     gap: np.ndarray
@@ -84,11 +84,11 @@ class GaussianPosteriors(NamedTuple):
 
     Parameters
     ----------
-    mean : (C, D); zeros where means are known to be zero
-    precision : (C,) kappa; infinite where means are known to be zero
+    mean : (C, D); zeros if means are known to be zero
+    precision : (C,) kappa; infinite if means are known to be zero
     degrees : (C,) nu
     factor : (C, D, D) upper triangles
-    level : (C,) log weight with the constant of the predictive
+    level : (C,) log weight plus the constant of the predictive
     """
 
     mean: np.ndarray
@@ -137,7 +137,7 @@ class GaussianPosteriors(NamedTuple):
         self.set_level(k, np.log(stats[-1]))
 
     def set_level(self, k: int, log_weight: float) -> None:
-        """The part of a component's score that no row changes (Murphy 2007, eq. 258)."""
+        """Compute the part of a component's score that does not depend on the row (Murphy 2007, eq. 258)."""
         dimension, degrees = self.mean.shape[1], self.degrees[k]
         half_determinant = 0.0
         for d in range(dimension):

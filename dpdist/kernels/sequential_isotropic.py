@@ -1,10 +1,10 @@
-"""Sequential pass for Gaussians of one known variance: within a block of rows, inner products are all it needs.
+"""Sequential pass for Gaussians of one known variance, which needs only inner products within a block of rows.
 
-With P = X M^T and the Gram matrix G = X X^T of a block, the update  m <- m + g (x_i - m)  changes the products of
-later rows j to  P_j + g (G_ij - P_j)  and  |m|^2  to  (1-g)^2 |m|^2 + 2 g (1-g) P_i + g^2 G_ii. Means are made anew
-from the statistics after each block. Products are made some components at a time, so few that BLAS need not copy what
-it multiplies, and kept twice: a row's side by side, as all of them are read when it comes, and a component's, as those
-of few components change.
+With P = X M^T and the Gram matrix G = X X^T of a block, the update  m <- m + g (x_i - m)  changes the products of later
+rows j to  P_j + g (G_ij - P_j)  and  |m|^2  to  (1-g)^2 |m|^2 + 2 g (1-g) P_i + g^2 G_ii. Means are recomputed from the
+statistics after each block. Products are computed for a few components at a time, so that BLAS need not copy its
+operands. They are stored twice: contiguous by row, because all of a row's products are read at once, and by component,
+because only a few components change.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _square(row: np.ndarray) -> float:
 
 @jit_reassociated
 def _narrow(row: np.ndarray, target: np.ndarray) -> float:
-    """Copy a row to the dtype of the products; its square."""
+    """Copy a row to the dtype of the products; returns its square."""
     total = 0.0
     for d in range(row.shape[0]):
         total += row[d] * row[d]
@@ -46,7 +46,7 @@ def _narrow(row: np.ndarray, target: np.ndarray) -> float:
 
 @jit
 def _read(rows: np.ndarray, x: np.ndarray, own: np.ndarray, near: np.ndarray) -> float:
-    """Rows in the dtype of the products, and their squares in both; the largest square."""
+    """Copy rows to the dtype of the products, and compute their squares in both; returns the largest square."""
     furthest = 0.0
     for i in range(rows.shape[0]):
         own[i] = _narrow(rows[i], x[i])
@@ -66,7 +66,7 @@ def _score(
 
 @jit
 def _level(weight: float, log_weight: float, dimension: int, sphere: Sphere) -> tuple[float, float]:
-    """A component's log weight with the constant of its predictive, and half the inverse of its variance."""
+    """A component's log weight plus the constant of its predictive, and half the inverse of its variance."""
     spread = sphere.variance + 1.0 / (sphere.precision + weight / sphere.variance)
     return log_weight - 0.5 * dimension * np.log(2 * np.pi * spread), 0.5 / spread
 
@@ -93,7 +93,7 @@ def _place_mean(stats: np.ndarray, sphere: Sphere, mean: np.ndarray) -> None:
 def _renew(
     stats: np.ndarray, sphere: Sphere, held: int, touched: np.ndarray, means: np.ndarray, squares: np.ndarray
 ) -> None:
-    """Means of the first `held` components, where rows changed them, made anew from their statistics."""
+    """Recompute the means of the first `held` components from their statistics, where rows changed them."""
     for k in range(held):
         if touched[k]:
             _place_mean(stats[k], sphere, means[k])
@@ -101,7 +101,7 @@ def _renew(
             touched[k] = False
 
 
-#: Rows turned at once: a cache line of float32.
+#: Rows transposed at once: a cache line of float32.
 _LINE = 16
 #: Components multiplied at once.
 _TOGETHER = 64
@@ -109,7 +109,7 @@ _TOGETHER = 64
 
 @jit
 def _turn(rows: np.ndarray, across: np.ndarray) -> None:
-    """``across = rows.T``, a cache line at a time."""
+    """``across = rows.T``, one cache line at a time."""
     size, dimension = rows.shape
     whole = size - size % _LINE
     for first in range(0, whole, _LINE):
@@ -131,13 +131,15 @@ def _multiply(means: np.ndarray, across: np.ndarray, products: np.ndarray) -> No
 
 @jit
 def _shift(products: np.ndarray, gram: np.ndarray, gain: float) -> None:
-    """A mean's products with later rows, after it moved towards a row whose products with them are `gram`."""
+    """Update a mean's products with later rows after it moved towards a row; `gram` holds this row's products with
+    them.
+    """
     for j in range(products.shape[0]):
         products[j] += gain * (gram[j] - products[j])
 
 
 class Row(NamedTuple):
-    """A row, and where it stands in its block."""
+    """A row and its position in the block."""
 
     values: np.ndarray
     place: int
@@ -149,9 +151,9 @@ class Block(NamedTuple):
     Parameters
     ----------
     sphere : constants of the family
-    squares, halves, level : (C,) |m|^2, half the inverse of the predictive variance, log weight with its constant
-    touched : (C,) whether the mean moved since it was made
-    products : (K, n) m^T x, for all components that there may be by the end of the block
+    squares, halves, level : (C,) |m|^2, half the inverse of the predictive variance, log weight plus constant
+    touched : (C,) whether the mean has changed since it was computed
+    products : (K, n) m^T x, for the largest possible number of components at the end of the block
     by_row : (n, K) the same
     gram : (n, n) x^T x
     own, near : (n,) |x|^2 in float64 and in the dtype of the products
@@ -205,22 +207,23 @@ def advance_isotropic(
     overlap: np.ndarray,
     block: int,
 ) -> tuple[int, int]:
-    """Pass over rows until they end or there is no room for the components of another block.
+    """Process rows until they end or there is no room for the components of another block.
 
     Parameters
     ----------
     rows : (n, D) float64
     weights : (n,) float64
-    count : components so far
+    count : present number of components
     stats : (C, F) float64, row ``count`` and beyond zero
-    means : (C, D) float32 or float64, room for the means; its dtype is that of the products
+    means : (C, D) float32 or float64, buffer for the means; its dtype is that of the products
     overlap : (C, C) or (0, 0)
-    block : rows taken at once
+    block : number of rows processed at once
 
     Returns
     -------
     done, count
-        Rows passed, -1 if a score was not a number, -2 if float32 cannot resolve a row's distances; components now.
+        Number of rows processed, -1 if a score was not a number, -2 if float32 cannot resolve a row's distances; new
+        number of components.
     """
     length, dimension = rows.shape
     capacity, dtype = len(stats), means.dtype

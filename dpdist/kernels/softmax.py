@@ -1,4 +1,4 @@
-"""Responsibilities: a softmax per row, truncated at a floor, with the entropies it leaves."""
+"""Responsibilities: a softmax per row, truncated at a floor, and the resulting entropies."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from dpdist.kernels.jit import jit, jit_inlined, jit_reassociated
 from dpdist.kernels.scores import highest, reaching
 from dpdist.kernels.vectorised import LEAST_EXPONENT, Bits, bits_of, exponentials
 
-#: A row is shared out among all components at once, if more than so many come near its best, and of more components
-#: one in so many beside these; else one after the other.
+#: If more than _FEW plus one in _SPARSE components come close to a row's best one, all components are processed at
+#: once; otherwise these are processed one after the other.
 _FEW, _SPARSE = 12, 32
 
 
 class Room(NamedTuple):
-    """What a row needs while it is shared out, for K components.
+    """Buffers for one row with K components.
 
-    ``share``, ``gap`` and ``active`` are (K,), of the components looked at one after the other; ``bits`` is for all.
+    ``share``, ``gap`` and ``active`` are (K,), for components processed one after the other; ``bits`` is for all at
+    once.
     """
 
     share: np.ndarray
@@ -28,7 +29,7 @@ class Room(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What rows add to: counts sum_n c_n r_nk and entropies -sum_n c_n r_nk log r_nk, (K,) float64."""
+    """Sums over rows: counts sum_n c_n r_nk and entropies -sum_n c_n r_nk log r_nk, (K,) float64."""
 
     counts: np.ndarray
     entropy: np.ndarray
@@ -43,24 +44,24 @@ def share_rows(
     counts: np.ndarray,
     entropy: np.ndarray,
 ) -> int:
-    """Share each row's mass among the columns, in place: ``logits[n] <- mass[n] * softmax(logits[n])``.
+    """Divide each row's mass among the columns, in place: ``logits[n] <- mass[n] * softmax(logits[n])``.
 
-    Shares below `floor` relative to the row's largest become zero, then those below it relative to the sum of those
-    left; the rest is renormalised, which is still a distribution.
+    Shares below `floor` relative to the row's largest become zero, then those below it relative to the sum of the
+    remaining ones. The rest is renormalised, so it is still a distribution.
 
     Parameters
     ----------
     logits : (n, K) float, overwritten by the responsibilities r_nk; they sum to ``mass[n]``
-    mass : (n,) float64, what each row shares out, above zero (1 for whole rows)
+    mass : (n,) float64, the total of each row, positive (1 for whole rows)
     weights : (n,) float64 row weights c_n
-    floor : float, smallest share kept; where columns are so many that all might be smaller, half of an equal share
-    counts : (K,) float64, gains sum_n c_n r_nk
-    entropy : (K,) float64, gains -sum_n c_n r_nk log r_nk
+    floor : float, smallest share kept; with so many columns that all might be smaller, half of an equal share
+    counts : (K,) float64, incremented by sum_n c_n r_nk
+    entropy : (K,) float64, incremented by -sum_n c_n r_nk log r_nk
 
     Returns
     -------
     int
-        Number of responsibilities above zero; -1 if a row's largest logit is not finite or one is not a number.
+        Number of nonzero responsibilities; -1 if a row's largest logit is not finite or one is not a number.
     """
     rows, components = logits.shape
     floor = min(floor, 0.5 / components)
@@ -87,11 +88,11 @@ def share_rows(
 def _share_among_few(
     row: np.ndarray, top: float, least: float, floor: float, mass: float, weight: float, room: Room, sums: Sums
 ) -> int:
-    """Share out a row of which few logits are not below `least`, these one after the other."""
+    """Responsibilities of a row with few logits not below `least`, which are processed one after the other."""
     share, gap, active = room.share, room.gap, room.active
     found, total = 0, 0.0
     for k in range(row.shape[0]):
-        if not row[k] < least:  # what is not a number shows in the total
+        if not row[k] < least:  # NaN appears in the total
             gap[found] = np.float64(row[k]) - top
             share[found] = np.exp(gap[found])
             active[found] = k
@@ -119,7 +120,7 @@ def _share_among_few(
 def _share_among_all(
     row: np.ndarray, top: float, lowest: float, floor: float, mass: float, weight: float, room: Room, sums: Sums
 ) -> int:
-    """Share out a row whose logits are all looked at together."""
+    """Responsibilities of a row whose logits are all processed at once."""
     share, gap = room.share, room.gap
     for k in range(row.shape[0]):
         gap[k] = np.float64(row[k]) - top
@@ -138,7 +139,7 @@ def _share_among_all(
 
 @jit_reassociated
 def _drop(share: np.ndarray, smallest: float) -> tuple[float, int]:
-    """Set what is below `smallest` to zero; the sum of the rest, and how many they are."""
+    """Set values below `smallest` to zero; returns the sum of the rest and their number."""
     kept, found = 0.0, 0
     for k in range(share.shape[0]):
         value = share[k] if share[k] >= smallest else 0.0
@@ -152,10 +153,10 @@ def _drop(share: np.ndarray, smallest: float) -> tuple[float, int]:
 def pair_entropy(
     resp: np.ndarray, weights: np.ndarray, first: np.ndarray, second: np.ndarray, entropy: np.ndarray
 ) -> None:
-    """Change of the entropy when pairs of columns become one, added to ``entropy`` (P,).
+    """Change of the entropy if pairs of columns are merged, added to ``entropy`` (P,).
 
-    For the pair (a, b):  sum_n c_n [h(r_na + r_nb) - h(r_na) - h(r_nb)]  with  h(r) = -r log r; only rows
-    where both are above zero contribute, and each contribution is at most zero.
+    For the pair (a, b):  sum_n c_n [h(r_na + r_nb) - h(r_na) - h(r_nb)]  with  h(r) = -r log r; only rows where both
+    are nonzero contribute, and each contribution is at most zero.
     """
     for n in range(resp.shape[0]):
         for p in range(first.shape[0]):
@@ -168,7 +169,7 @@ def pair_entropy(
 
 @jit
 def accumulate_sparse(resp: np.ndarray, weights: np.ndarray, features: np.ndarray, stats: np.ndarray) -> None:
-    """``stats += (weights * resp)^T @ features`` visiting only responsibilities above zero, four rows at a time."""
+    """``stats += (weights * resp)^T @ features``, visiting only nonzero responsibilities, four rows at a time."""
     rows, components = resp.shape
     width = features.shape[1]
     index = np.empty(rows + 4, dtype=np.int64)

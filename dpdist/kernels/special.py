@@ -1,4 +1,4 @@
-"""Functions of the gamma family for compiled code, of arguments above zero."""
+"""Functions of the gamma family for compiled code, for positive arguments."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import math
 
 from dpdist.kernels.jit import jit, jit_inlined
 
-#: From here on the asymptotic series hold.
+#: The asymptotic series hold for arguments from this value on.
 FAR = 8.0
 
 
 @jit_inlined
 def far_from(x: float) -> float:
-    """x, or x + 8 where x is below 8: where the asymptotic series hold."""
+    """x, or x + 8 where x is below 8, so that the asymptotic series hold."""
     return x + FAR if x < FAR else x
 
 
 @jit_inlined
 def digamma_by(x: float, far: float, log_far: float) -> float:
-    """psi(x) by the asymptotic series at `far`, and by the recurrence from there where x is below 8."""
+    """psi(x) from the asymptotic series at `far` and, if x is below 8, the recurrence from there."""
     y = 1.0 / (far * far)
     tail = 691.0 / 32760.0 - y / 12.0
     for term in (1.0 / 132.0, 1.0 / 240.0, 1.0 / 252.0, 1.0 / 120.0, 1.0 / 12.0):
         tail = term - y * tail
     shift = 0.0
     if x < FAR:
-        # Of 1/x + ... + 1/(x+7), terms from both ends are added in pairs: 1/x + 1/(x+7) = (2x + 7) / z.
+        # Terms of 1/x + ... + 1/(x+7) are paired from both ends: 1/x + 1/(x+7) = (2x + 7) / z.
         z = x * (x + 7.0)
         low, high = z * (z + 6.0), (z + 10.0) * (z + 12.0)
         shift = (2.0 * x + 7.0) * ((2.0 * z + 6.0) * high + (2.0 * z + 22.0) * low) / (low * high)
@@ -34,17 +34,17 @@ def digamma_by(x: float, far: float, log_far: float) -> float:
 
 @jit
 def digamma(x: float) -> float:
-    """psi(x), to about 1e-14 relative."""
+    """psi(x), with a relative error of about 1e-14."""
     far = far_from(x)
     return digamma_by(x, far, math.log(far))
 
 
 @jit
 def trigamma(x: float) -> float:
-    """The derivative of psi at x, to about 1e-14 relative."""
+    """The derivative of psi at x, with a relative error of about 1e-14."""
     shift = 0.0
     if x < 8.0:
-        # Of 1/x^2 + ... + 1/(x+7)^2, terms from both ends are added in pairs, as in :func:`digamma`.
+        # Terms of 1/x^2 + ... + 1/(x+7)^2 are paired from both ends, as in :func:`digamma`.
         z = x * (x + 7.0)
         for apart in (0.0, 6.0, 10.0, 12.0):
             shift += (2.0 * z + 49.0 - 2.0 * apart) / ((z + apart) * (z + apart))
@@ -58,7 +58,7 @@ def trigamma(x: float) -> float:
 
 @jit
 def tetragamma(x: float) -> float:
-    """The second derivative of psi at x, to about 1e-12 relative."""
+    """The second derivative of psi at x, with a relative error of about 1e-12."""
     shift = 0.0
     while x < 8.0:
         shift += 2.0 / (x * x * x)

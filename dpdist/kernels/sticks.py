@@ -1,9 +1,9 @@
-"""The bound of a hierarchical Dirichlet process as a function of its global sticks, and where it is highest.
+"""The bound of a hierarchical Dirichlet process as a function of its global sticks, and its maximum.
 
-What is left before stick k is a product over the sticks before it, so a step of Newton's method on all sticks at once
-is found by one recursion over the sticks backwards and one forwards, as in optimal control, where what is left is the
-state. Source: Dunn & Bertsekas, Efficient dynamic programming implementations of Newton's method for unconstrained
-optimal control problems, J. Optimization Theory and Applications 63 (1989).
+The remainder before stick k is a product over the sticks before it. So a Newton step for all sticks is computed by one
+backward and one forward recursion over the sticks, as in optimal control, with the remainder as the state. Source: Dunn
+& Bertsekas, Efficient dynamic programming implementations of Newton's method for unconstrained optimal control
+problems, J. Optimization Theory and Applications 63 (1989).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 from dpdist.kernels.jit import jit
 from dpdist.kernels.special import digamma, tetragamma, trigamma
 
-#: Share of the bound that a step promises below which it is the last one, and the least that steps are damped.
+#: The search stops after a step that promises less than this share of the bound; smallest positive damping.
 _SETTLED, _LEAST_DAMPING = 1e-10, 1e-3
-#: Relative change below which a number is found.
+#: Relative change at convergence.
 _NEARLY = 1e-15
 
 
@@ -32,7 +32,7 @@ def stick_bound(first: np.ndarray, second: np.ndarray, ones: np.ndarray, zeros: 
     pull : (K + 1,) float64
     """
     topics = first.shape[0]
-    tail, bound = pull[topics], 0.0  # tail: E[beta] . pull beyond stick k, given that it is left
+    tail, bound = pull[topics], 0.0  # tail: E[beta] . pull beyond stick k, per unit of remainder
     for k in range(topics - 1, -1, -1):
         a, b = first[k], second[k]
         both = digamma(a + b)
@@ -46,8 +46,11 @@ def stick_bound(first: np.ndarray, second: np.ndarray, ones: np.ndarray, zeros: 
 def _stick_curvature(
     a: float, b: float, one: float, zero: float, slope: float
 ) -> tuple[float, float, float, float, float]:
-    """First derivatives of a stick's share of the bound by its log odds log(a/b) and log size log(a + b), then second
-    ones by odds twice, both, and size twice; `slope` is that of the bound by the stick's mean."""
+    """Derivatives of a stick's share of the bound with respect to its log odds log(a/b) and log size log(a + b).
+
+    First derivatives, then the second ones: odds twice, mixed, size twice. `slope` is the derivative of the bound with
+    respect to the stick's mean.
+    """
     size, mean = a + b, a / (a + b)
     spread, excess = mean * b, one + zero - size
     shared, bend = excess * trigamma(size), trigamma(size) - excess * tetragamma(size)
@@ -74,18 +77,20 @@ def _newton_step(
     damping: float,
     step: np.ndarray,
 ) -> float:
-    """Changes of log odds and log sizes (2, K), overwritten, and the nats that they promise; NaN where the bound is not
-    concave, for all that it is damped."""
+    """Changes of log odds and log sizes (2, K), overwritten, and the increase in nats that they promise.
+
+    NaN if the bound is not concave despite the damping.
+    """
     topics = first.shape[0]
     left, gains, passed = np.empty(topics), np.empty((2, topics)), 1.0
     for k in range(topics):
         left[k] = passed
         passed *= second[k] / (first[k] + second[k])
-    tail, ahead, bend, promise = pull[topics], 0.0, 0.0, 0.0  # of what is left after stick k: slope and curvature
+    tail, ahead, bend, promise = pull[topics], 0.0, 0.0, 0.0  # slope and curvature in the remainder after stick k
     for k in range(topics - 1, -1, -1):
         a, b, lead = first[k], second[k], pull[k] - tail
         mean, kept = a / (a + b), b / (a + b)
-        moved = -left[k] * mean * kept  # of what is left, by the log odds
+        moved = -left[k] * mean * kept  # derivative of the remainder with respect to the log odds
         g, h, gg, gh, hh = _stick_curvature(a, b, ones[k], zeros[k], left[k] * lead)
         g, gg, cross = g + moved * ahead, gg + moved**2 * bend, lead * mean * kept + kept * moved * bend
         gg, hh = gg - damping * (ones[k] + zeros[k]) * mean * kept, hh - damping
@@ -110,7 +115,7 @@ def _newton_step(
 def climb_sticks(
     first: np.ndarray, second: np.ndarray, ones: np.ndarray, zeros: np.ndarray, pull: np.ndarray, most: int
 ) -> bool:
-    """Move sticks to where :func:`stick_bound` is highest, in at most so many steps; whether they got there."""
+    """Move sticks to the maximum of :func:`stick_bound`, in at most `most` steps; returns whether it was reached."""
     topics = first.shape[0]
     step, a, b = np.empty((2, topics)), np.empty(topics), np.empty(topics)
     bound, damping = stick_bound(first, second, ones, zeros, pull), 0.0
@@ -133,8 +138,10 @@ def climb_sticks(
 
 @jit
 def multiplier_of(excess: np.ndarray) -> float:
-    """The x with ``sum_k 1 / (x + excess_k) = 1``, whose smallest is zero: by Newton's method from x = 1, below
-    it, from where steps lead ever nearer, for the sum is convex."""
+    """The x with ``sum_k 1 / (x + excess_k) = 1``, where the smallest excess is zero.
+
+    Newton's method from x = 1, which is below the solution; it converges monotonically because the sum is convex.
+    """
     x = 1.0
     while True:
         value, slope = -1.0, 0.0

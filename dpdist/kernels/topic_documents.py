@@ -1,4 +1,4 @@
-"""The local step of a topic model: documents as counts, and what they add to the sums of the bound."""
+"""The local step of a topic model: documents as counts, and their contributions to the sums of the bound."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dpdist.kernels.topic_updates import Work, gather, iterate, room, settle
 
 
 class Sums(NamedTuple):
-    """What documents add to, all float64.
+    """Sums to which documents are added, all float64.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ class Sums(NamedTuple):
     entropy : (K,) -sum_jw c_jw r_jwk log(r_jwk / weights_wk)
     groups : (K + 1, 2) sum_j of E log pi_jk and of log Gamma(theta_jk)
     totals : (2,) sum_j of log Gamma(sum_k theta_jk) and of psi(sum_k theta_jk)
-    pair_entropy : (P,) change of entropy when both of a pair are one
+    pair_entropy : (P,) change of entropy if the topics of a pair are merged
     pair_groups : (P, 2) as ``groups`` for the union
     """
 
@@ -36,7 +36,7 @@ class Sums(NamedTuple):
 
 
 class Document(NamedTuple):
-    """The words of a document and their counts, and the topics that it had, if any, with their tokens."""
+    """The words of a document and their counts, and the topics of an earlier visit, if any, with their tokens."""
 
     words: np.ndarray
     counts: np.ndarray
@@ -48,12 +48,12 @@ class Document(NamedTuple):
 def _start_fresh(
     weights: np.ndarray, prior: np.ndarray, document: Document, work: Work, reach: float, most: int
 ) -> tuple[int, float]:
-    """Update a document that begins with the same tokens of every topic; returns its topics and bound."""
+    """Update a document from equal numbers of tokens for all topics; returns its number of topics and its bound."""
     topics, tokens = weights.shape[1], document.counts.sum()
     for k in range(topics):
         work.active[k], work.held[k] = k, tokens / topics
     gather(weights, document.words, work, topics)
-    # One topic is settled at once; a constant would be compiled as another `iterate`.
+    # One topic converges at once. A constant argument would compile `iterate` again.
     topics, bound, _ = iterate(prior, document.counts, work, topics, reach, most, topics > 1)
     return topics, bound
 
@@ -62,14 +62,14 @@ def _start_fresh(
 def _go_on(
     weights: np.ndarray, prior: np.ndarray, document: Document, work: Work, reach: float, most: int
 ) -> tuple[int, float]:
-    """Update a document from its earlier topics, to no less than its bound after one plain update."""
+    """Update a document from its earlier topics; its bound is at least that after one plain update."""
     bound = np.nan
     for hurried in (True, False):
         topics = document.known.shape[0]
         copy_row(document.known, work.active)
         copy_row(document.held, work.held)
         gather(weights, document.words, work, topics)
-        # One update, as a constant 1 would say, which would be compiled as another `iterate`.
+        # One update; a constant 1 would compile `iterate` again.
         topics, least, done = iterate(prior, document.counts, work, topics, reach, min(most, 1), hurried)
         if done or most == 1:
             return topics, least
@@ -90,7 +90,7 @@ def _update(
     most: int,
     fresh: bool,
 ) -> tuple[Work, int, float]:
-    """Update a document from the better of its starts: where that is, how many topics it has, and its bound."""
+    """Update a document from the better of its starts; returns its work arrays, number of topics, and bound."""
     if len(document.words) == 0:
         return anew, 0, 0.0
     used, best = 0, -np.inf
@@ -107,7 +107,7 @@ def _update(
 
 @jit
 def _add_groups(prior: np.ndarray, own: np.ndarray, work: Work, topics: int, groups: np.ndarray) -> None:
-    """Add to the sums of psi(theta_k) and log Gamma(theta_k) what a document's own counts change of them."""
+    """Add the change of psi(theta_k) and log Gamma(theta_k) by a document's own counts to the sums."""
     for a in range(topics):
         k = work.active[a]
         groups[k, 0] += digamma(prior[k] + work.held[a]) - own[k, 0]
@@ -126,7 +126,7 @@ def _add_pairs(
     held: np.ndarray,
     sums: Sums,
 ) -> None:
-    """As :func:`_add_groups` for unions of two topics, and what their entropies lose; `pull` and `held` are (K,)."""
+    """:func:`_add_groups` for unions of two topics, and the change of their entropies; `pull` and `held` are (K,)."""
     for p in range(pairs.shape[0]):
         a, b = pairs[p]
         if pull[a] == 0.0 and pull[b] == 0.0:
@@ -144,7 +144,7 @@ def _add_pairs(
 
 @jit
 def _of_priors(prior: np.ndarray) -> np.ndarray:
-    """psi and log Gamma of each, (n, 2)."""
+    """psi and log Gamma of each prior, (n, 2)."""
     own = np.empty((prior.shape[0], 2))
     for k in range(prior.shape[0]):
         own[k, 0], own[k, 1] = digamma(prior[k]), math.lgamma(prior[k])
@@ -195,25 +195,25 @@ def share_documents(
     held: np.ndarray,
     sums: Sums,
 ) -> int:
-    """The local step on some documents.
+    """The local step on documents.
 
     Parameters
     ----------
-    documents : counts of n documents, above zero
+    documents : positive counts of n documents
     weights : (W, K) float64, exp(E log phi_kw) divided by the largest of each word
     prior : (K + 1,) float64, alpha E[beta], the last for all topics not in use
-    before : an earlier visit's n_jk; empty rows have none
+    before : n_jk of an earlier visit; an empty row means none
     pairs : (P, 2) int64, pairs of topics whose union is measured
     tolerance : mean over topics of |change of n_jk| at which a document has converged
     most : largest number of updates
-    fresh : whether documents with an earlier visit are started afresh too
+    fresh : whether documents with an earlier visit also start afresh
     held : (n, K) float64 of zeros, filled with n_jk
-    sums : what documents are added to
+    sums : sums to which documents are added
 
     Returns
     -------
     int
-        -1; or the first document of which no start gives finite numbers.
+        -1; or the index of the first document for which no start gives finite numbers.
     """
     (count, topics), begins = held.shape, documents.begins
     reach, gathered = tolerance * topics, np.empty((topics, longest(documents)))

@@ -1,4 +1,4 @@
-"""One topic's tokens in documents, and two topics in its place with all other topics held constant."""
+"""Tokens of one topic in documents, and their division between two topics while all other topics are fixed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dpdist.kernels.sequential_counts import Sparse, longest
 from dpdist.kernels.special import digamma
 from dpdist.kernels.topic_updates import AFTER, EVERY, ahead
 
-#: Stands in for the sum of two odds that are both nothing; the second topic takes such words.
+#: Replaces the sum of two odds that are both zero; such words go to the second topic.
 LEAST_ODDS = 1e-300
-#: No larger odds of one topic to another are told apart.
+#: Larger log odds of one topic against another are truncated.
 MOST_LOG_ODDS = 300.0
 
 
@@ -21,15 +21,15 @@ MOST_LOG_ODDS = 300.0
 def topic_tokens(
     documents: Sparse, weights: np.ndarray, prior: np.ndarray, held: Sparse, place: np.ndarray, found: np.ndarray
 ) -> None:
-    """Expected counts of some topics' tokens in documents that are fitted already.
+    """Expected counts of some topics' tokens in documents that were fitted before.
 
     Parameters
     ----------
-    documents : counts of n documents, above zero
+    documents : positive counts of n documents
     weights : (W, K) float64, exp(E log phi_kw) divided by the largest of each word
     prior : (K + 1,) float64, alpha beta
     held : n_jk
-    place : (K,) int64, row of each topic in `found`; -1 for those not wanted
+    place : (K,) int64, row of each topic in `found`; -1 for topics not requested
     found : (C, nnz) float64 of zeros, filled with c_jw r_jwk
     """
     pull = np.empty(prior.shape[0])
@@ -59,7 +59,7 @@ def _log_of(share: float) -> float:
 
 @jit_reassociated
 def _first_half(counts: np.ndarray, odds: np.ndarray, first: float, second: float) -> float:
-    """``sum_u c_u x_u / (x_u + y_u)`` with x and y the two rows of `odds` times `first` and `second`."""
+    """``sum_u c_u x_u / (x_u + y_u)``, where x and y are the two rows of `odds` times `first` and `second`."""
     total = 0.0
     for u in range(counts.shape[0]):
         x = odds[0, u] * first
@@ -71,7 +71,7 @@ def _first_half(counts: np.ndarray, odds: np.ndarray, first: float, second: floa
 def _ahead_of_both(
     before: tuple[float, float], held: tuple[float, float], found: tuple[float, float]
 ) -> tuple[float, float]:
-    """Where n' and n'' go after three counts of each, with as many tokens in both."""
+    """Extrapolated n' and n'' after three counts of each, with the same total number of tokens."""
     one, two = ahead(before[0], held[0], found[0]), ahead(before[1], held[1], found[1])
     scale = (found[0] + found[1]) / (one + two) if one + two > 0.0 else 0.0
     return one * scale, two * scale
@@ -81,7 +81,7 @@ def _ahead_of_both(
 def _divide(
     counts: np.ndarray, odds: np.ndarray, prior: np.ndarray, tokens: float, tolerance: float, most: int
 ) -> tuple[float, float, float]:
-    """Tokens n' of the first topic of a document once it has converged, and the pulls that make them."""
+    """Tokens n' of the first topic in a converged document, and the pulls from which they follow."""
     first, second, before, since = prior[0], prior[1], 0.0, 0
     one = _first_half(counts, odds, first, second)
     for step in range(most):
@@ -109,7 +109,7 @@ def _settle(
     measured: bool,
     target: np.ndarray,
 ) -> float:
-    """Add the two topics' tokens to `target` (W, 2); returns the entropy of dividing them if it is to be measured."""
+    """Add the two topics' tokens to `target` (W, 2); returns the entropy of their division if `measured`."""
     entropy = 0.0
     for u in range(words.shape[0]):
         x = odds[0, u] * first
@@ -123,7 +123,7 @@ def _settle(
 
 @jit
 def _gain(prior: float, held: float) -> float:
-    """What a topic's tokens in a document contribute to its bound: log Gamma(prior + n) - log Gamma(prior)."""
+    """Contribution of a topic's tokens in a document to its bound: log Gamma(prior + n) - log Gamma(prior)."""
     return math.lgamma(prior + held) - math.lgamma(prior)
 
 
@@ -139,24 +139,24 @@ def divide_documents(
     log_theta: np.ndarray,
     totals: np.ndarray,
 ) -> None:
-    """The restricted local step: one topic's tokens r_jwk = r'_jw + r''_jw between two topics, others held constant.
+    """The restricted local step: one topic's tokens r_jwk = r'_jw + r''_jw between two topics, the others fixed.
 
-    A document begins with odds beta' exp(E log phi'_w) to beta'' exp(E log phi''_w), then updates
+    A document starts with the odds beta' exp(E log phi'_w) to beta'' exp(E log phi''_w), then updates
 
         r'_jw / r''_jw = exp(E log phi'_w + psi(theta'_j)) / exp(E log phi''_w + psi(theta''_j)).
 
     Parameters
     ----------
-    tokens : the topic's, c_jw r_jwk, above zero
+    tokens : of the topic, c_jw r_jwk, positive
     weights : (W, 2) float64, exp(E log phi) of the two divided by the larger of each word
     prior : (2,) float64, alpha beta of the two
     tolerance : change of n', in tokens, at which a document has converged
     most : largest number of updates
-    measured : whether the change of the documents' bound is
-    words_by_topic : (W, 2) float64, gains sum_j c_jw r_jw
-    log_theta : (2,) float64, gains sum_j psi(theta_j) of documents that use the topic
-    totals : (2,) float64, gains the change of the documents' bound, words' probabilities apart, if that is measured,
-        and their number
+    measured : whether to measure the change of the documents' bound
+    words_by_topic : (W, 2) float64, incremented by sum_j c_jw r_jw
+    log_theta : (2,) float64, incremented by sum_j psi(theta_j) of documents that use the topic
+    totals : (2,) float64, incremented by the change of the documents' bound without the words' probabilities, if
+        measured, and by the number of documents
     """
     gathered = np.empty((2, longest(tokens)))
     for j in range(tokens.begins.shape[0] - 1):
@@ -179,8 +179,10 @@ def divide_documents(
 
 @jit_reassociated
 def _taken(counts: np.ndarray, left: np.ndarray, odds: np.ndarray, first: float, second: float) -> tuple[float, float]:
-    """Tokens n' and n'' that two topics take, each word in proportion to what speaks for any topic: what speaks for
-    the two are the rows of `odds` times `first` and `second`."""
+    """Tokens n' and n'' that two topics take, each word divided in proportion to the topics' weights.
+
+    The weights of the two topics are the rows of `odds` times `first` and `second`; `left` is that of all others.
+    """
     one, two = 0.0, 0.0
     for u in range(counts.shape[0]):
         x, y = odds[0, u] * first, odds[1, u] * second
@@ -200,7 +202,7 @@ def _divide_freely(
     tolerance: float,
     most: int,
 ) -> tuple[float, float, float, float]:
-    """Tokens n' and n'' of the two topics of a document once it has converged, and the pulls that make them."""
+    """Tokens n' and n'' of the two topics in a converged document, and the pulls from which they follow."""
     first, second, since = prior[0] / prior.sum(), prior[1] / prior.sum(), 0
     held = _taken(counts, left, odds, first, second)
     before = held
@@ -227,8 +229,10 @@ def _settle_freely(
     measured: bool,
     target: np.ndarray,
 ) -> float:
-    """Add the two topics' tokens to `target` (W, 2); returns the change of all tokens' part of the bound, apart from
-    what is linear in `target`, if it is to be measured. The last pull is psi of the topic's theta."""
+    """Add the two topics' tokens to `target` (W, 2); returns the change of the tokens' part of the bound if `measured`.
+
+    The change excludes terms linear in `target`. The last of the `pulls` is psi of the topic's theta.
+    """
     change = 0.0
     for u in range(counts.shape[0]):
         share, left = shares[u], 1.0 - shares[u]
@@ -247,7 +251,7 @@ def _settle_freely(
 
 @jit
 def _normaliser(alpha: float, others: float, tokens: float, held: float) -> float:
-    """What sum_l theta_jl contributes to a document's bound, `held` tokens being those of the topics that change."""
+    """Contribution of sum_l theta_jl to a document's bound; `held` counts the tokens of the topics that change."""
     total = alpha + others + held
     return -digamma(total) * (tokens - others - held) - math.lgamma(total)
 
@@ -267,27 +271,27 @@ def divide_freely(
     log_theta: np.ndarray,
     totals: np.ndarray,
 ) -> None:
-    """The free restricted local step: two topics in the place of k, all others' theta held constant.
+    """The free restricted local step: two topics in place of k, with theta of all others fixed.
 
-    Tokens are shared out afresh among all topics, so those of others may come to the two, and those of k go to others:
+    Tokens are reassigned among all topics, so tokens of others may move to the two, and those of k to others:
 
         r'_jw = r_jwk x' / (1 - r_jwk + r_jwk (x' + x'')), log x' = E log (phi'_w / phi_kw) + psi(theta') - psi(theta_k)
 
-    A document begins with beta' / beta_k in place of exp(psi(theta') - psi(theta_k)).
+    A document starts with beta' / beta_k in place of exp(psi(theta') - psi(theta_k)).
 
     Parameters
     ----------
-    counts : c_jw of words that k has a share of
-    shares : r_jwk, above zero and at most 1, beside `counts`
+    counts : c_jw of words of which k has a share
+    shares : r_jwk for each of `counts`, above zero and at most 1
     documents : (n, 3) float64, theta_jk, tokens of all other topics sum_l n_jl, and tokens of all words
-    log_odds : (W, 2) float64, E log phi of the two less that of k
-    prior : (2,) float64, alpha beta of the two, which add up to that of k
+    log_odds : (W, 2) float64, E log phi of the two minus that of k
+    prior : (2,) float64, alpha beta of the two, which sum to that of k
     alpha : of all topics
     tolerance : change of n' and of n'', in tokens, at which a document has converged
     most : largest number of updates
-    measured, words_by_topic, log_theta : as for :func:`divide_documents`
-    totals : (2,) float64, gains the change of the documents' bound apart from sum_w (n'_jw E log phi'_w + n''_jw
-        E log phi''_w - (n'_jw + n''_jw) E log phi_kw), if that is measured, and their number
+    measured, words_by_topic, log_theta : as in :func:`divide_documents`
+    totals : (2,) float64, incremented by the change of the documents' bound without sum_w (n'_jw E log phi'_w + n''_jw
+        E log phi''_w - (n'_jw + n''_jw) E log phi_kw), if measured, and by the number of documents
     """
     both, largest = prior[0] + prior[1], longest(counts)
     gathered, left = np.empty((2, largest)), np.empty(largest)

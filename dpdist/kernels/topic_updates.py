@@ -1,13 +1,13 @@
 """The updates of one document of a topic model, iterated to convergence on the topics it uses.
 
-For a document with counts c_w, a prior p_k = alpha E[beta_k] and e_wk proportional to exp(E log phi_kw), it updates
+For a document with counts c_w, a prior p_k = alpha E[beta_k] and e_wk proportional to exp(E log phi_kw), the update is
 
     r_wk proportional to e_wk exp(psi(theta_k)),     n_k = sum_w c_w r_wk,     theta_k = p_k + n_k.
 
-Topics whose share of a document falls to nothing are left out of it from then on: what is left is still a
-distribution, so every bound is exact for it, and a document costs what the few topics it uses cost. Between updates a
-document may be extrapolated to where its counts seem to go; that takes a third of the updates, and whatever n_k it
-goes on from, its last update makes the responsibilities that count.
+Topics whose share of a document becomes negligible are dropped from it. The remaining responsibilities are still a
+distribution, so the bound is exact for them, and the cost of a document depends on the few topics that it uses. Between
+updates a document may be extrapolated along the trend of its counts, which takes a third of the updates; whatever n_k
+it continues from, its last update computes the responsibilities that are used.
 """
 
 from __future__ import annotations
@@ -21,25 +21,26 @@ from dpdist.kernels.jit import jit, jit_reassociated
 from dpdist.kernels.rows import copy_row
 from dpdist.kernels.special import digamma
 
-#: Tokens of a topic in a document below which the topic is left out of the document.
+#: A topic with fewer tokens in a document is dropped from the document.
 LEAST = 1e-6
-#: Updates from one extrapolation to the next, doubled whenever one brought nothing, and updates before the first.
+#: Number of updates between extrapolations, doubled whenever one does not help, and number of updates before the first.
 EVERY, AFTER = 2, 3
-#: Largest ratio of successive changes of a count that is believed, and the share of a count that is kept at least.
+#: Largest accepted ratio of successive changes of a count, and the smallest share of a count that is kept.
 STEADIEST, KEPT = 0.95, 0.1
-#: Words whose weights are gathered at once: what a line of the cache holds.
+#: Words whose weights are gathered at once: one cache line.
 LINE = 8
 
 
 class Work(NamedTuple):
-    """A document while it is updated; of its active topics (K,) but for ``sums`` and ``ratios``, of its words.
+    """A document during its updates; arrays are for its active topics (K,), except ``sums`` and ``ratios``, for its
+    words.
 
     Parameters
     ----------
-    active, at : int64, topics, and their rows among the weights gathered
-    before, held, found : n_k an update ago, now, and after the update under way
-    pull : exp(psi(theta_k)), the largest one
-    lost : sum_w c_w r_wk log s_w, once the document is done
+    active, at : int64, topics, and their rows in the gathered weights
+    before, held, found : n_k one update ago, now, and after the present update
+    pull : exp(psi(theta_k)), scaled to a maximum of one
+    lost : sum_w c_w r_wk log s_w, after the last update
     sums, ratios : s_w = sum_k e_wk pull_k, and c_w / s_w
     gathered : (K, words) weights of its words
     """
@@ -58,7 +59,7 @@ class Work(NamedTuple):
 
 @jit
 def room(gathered: np.ndarray) -> Work:
-    """Room for documents of so many topics and words as `gathered` has, which they share."""
+    """Buffers for documents with at most as many topics and words as `gathered`, which they share."""
     topics, words = gathered.shape
     active, at = np.empty(topics, dtype=np.int64), np.empty(topics, dtype=np.int64)
     before, held, found = np.empty(topics), np.empty(topics), np.empty(topics)
@@ -82,9 +83,9 @@ def gather(weights: np.ndarray, words: np.ndarray, work: Work, topics: int) -> N
 
 @jit_reassociated
 def _expect_words(gathered: np.ndarray, at: np.ndarray, topics: int, pull: np.ndarray, sums: np.ndarray) -> float:
-    """``sums[u] = sum_k pull[k] gathered[at[k], u]``; returns the least.
+    """``sums[u] = sum_k pull[k] gathered[at[k], u]``; returns the smallest.
 
-    The inner loops run over words, of which there are many, however few topics are left; four topics at a time.
+    The inner loops run over words, of which there are many even if few topics remain; four topics at a time.
     """
     words, grouped = sums.shape[0], topics - topics % 4
     for u in range(words):
@@ -140,7 +141,7 @@ def _set_pulls(prior: np.ndarray, work: Work, topics: int) -> None:
 
 @jit
 def _narrow(work: Work, topics: int) -> int:
-    """Leave out topics that hold nothing; returns how many are left."""
+    """Drop empty topics; returns the number of remaining ones."""
     kept = 0
     for k in range(topics):
         if work.held[k] >= LEAST:
@@ -152,7 +153,7 @@ def _narrow(work: Work, topics: int) -> int:
 
 @jit
 def ahead(before: float, held: float, found: float) -> float:
-    """Where the geometric sequence through three counts ends (Aitken)."""
+    """The limit of the geometric sequence through three counts (Aitken)."""
     last, change, ratio = held - before, found - held, 0.0
     if last != 0.0:
         ratio = min(max(change / last, 0.0), STEADIEST)
@@ -161,7 +162,7 @@ def ahead(before: float, held: float, found: float) -> float:
 
 @jit
 def _extrapolate(before: np.ndarray, held: np.ndarray, found: np.ndarray, topics: int) -> None:
-    """Replace `found` by where the counts of each topic go, with as many tokens in all."""
+    """Replace `found` by the extrapolated counts of each topic, with the same total number of tokens."""
     tokens, sums = 0.0, 0.0
     for k in range(topics):
         tokens += found[k]
@@ -173,7 +174,7 @@ def _extrapolate(before: np.ndarray, held: np.ndarray, found: np.ndarray, topics
 
 @jit
 def _bound(prior: np.ndarray, counts: np.ndarray, work: Work, topics: int) -> float:
-    """A document's bound but for what no start changes."""
+    """A document's bound without terms that do not depend on the start."""
     bound = 0.0
     for u in range(counts.shape[0]):
         bound += counts[u] * math.log(work.sums[u])
@@ -195,17 +196,17 @@ def iterate(
     ----------
     prior : (K,) or more, float64
     counts : of its words, float64
-    work : the document, its weights gathered
-    topics : how many are active
+    work : the document, with its weights gathered
+    topics : number of active topics
     most : largest number of updates
-    hurried : whether to extrapolate between updates; the bound may then fall
+    hurried : whether to extrapolate between updates; the bound may then decrease
 
     Returns
     -------
     tuple of int, float and bool
-        Active topics left; the document's bound but for what no start changes, NaN where it has no finite
-        probabilities; and whether it converged. At the end ``work.held`` is n_k under the responsibilities that
-        ``work.pull`` makes.
+        Number of remaining topics; the document's bound without terms that do not depend on the start, NaN if it has no
+        finite probabilities; and whether it converged. At the end ``work.held`` is n_k under the responsibilities that
+        follow from ``work.pull``.
     """
     words, since, every, least = counts.shape[0], 0, EVERY, np.inf
     held, found, sums, ratios = work.held, work.found, work.sums[:words], work.ratios[:words]
@@ -236,7 +237,7 @@ def iterate(
 
 @jit
 def settle(counts: np.ndarray, work: Work, topics: int) -> None:
-    """Set ``work.lost`` of a document whose updates are done; ``work.sums`` s_w become (c_w / s_w) log s_w."""
+    """Compute ``work.lost`` after a document's last update; overwrites ``work.sums`` s_w by (c_w / s_w) log s_w."""
     words = counts.shape[0]
     sums, before = work.sums[:words], work.ratios[:words]
     for u in range(words):

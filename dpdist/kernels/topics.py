@@ -1,4 +1,4 @@
-"""Topics in compiled code: their weights and evidences from expected counts, and documents completed under them."""
+"""Compiled functions of topics: weights and evidences from expected counts, and completion of documents."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from dpdist.kernels.sequential_counts import Sparse
 from dpdist.kernels.special import digamma, trigamma
 from dpdist.kernels.vectorised import LEAST_EXPONENT, Bits, bits_of, digammas, exponentials, log_gammas, logarithms
 
-#: Logarithms above which exponentials are neither zero nor infinite.
+#: The exponentials of larger logarithms are nonzero and finite.
 _NEAR = -600.0
-#: Smallest number of full precision.
+#: Smallest number with full precision.
 LEAST_WEIGHT = float(np.finfo(np.float64).tiny)
 
 
 @jit
 def word_weights(words: np.ndarray, pseudocount: float, weights: np.ndarray) -> None:
-    """exp(E log phi_kw) of Dirichlet posteriors, each word's divided by its largest.
+    """exp(E log phi_kw) of Dirichlet posteriors, divided by the largest value of each word.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def word_weights(words: np.ndarray, pseudocount: float, weights: np.ndarray) -> 
         sums[k] = digamma(size * pseudocount + sums[k])
     least = sums.min()
     absent = digamma(pseudocount)
-    without = np.exp(absent - sums)  # most words are in few topics: this saves most of the exponentials
+    without = np.exp(absent - sums)  # most words are in few topics, so this saves exponentials
     there, logs, room = np.empty(topics, dtype=np.int64), np.empty(topics), _room(topics)
     for w in range(size):
         row, found = weights[w], _gather(words[w], pseudocount, there, room.numbers)
@@ -61,7 +61,7 @@ def word_weights(words: np.ndarray, pseudocount: float, weights: np.ndarray) -> 
 
 
 class _Room(NamedTuple):
-    """Room for what is computed of many numbers at once: them, a copy, and bits."""
+    """Buffers for vectorised functions: the numbers, a copy, and bits."""
 
     numbers: np.ndarray
     far: np.ndarray
@@ -75,9 +75,9 @@ def _room(size: int) -> _Room:
 
 @jit_inlined
 def _gather(counts: np.ndarray, pseudocount: float, there: np.ndarray, numbers: np.ndarray) -> int:
-    """Where counts (K,) are not zero, and these with the pseudocount; how many they are."""
+    """Find the nonzero counts (K,) and add the pseudocount to them; returns their number."""
     found = 0
-    for k in range(counts.shape[0]):  # without a branch: which counts are zero cannot be foreseen
+    for k in range(counts.shape[0]):  # no branch, because zeros are unpredictable
         there[found], numbers[found] = k, pseudocount + counts[k]
         found += counts[k] != 0.0
     return found
@@ -104,9 +104,9 @@ def log_evidences(words: np.ndarray, pseudocount: float, found: np.ndarray) -> N
 
 @jit
 def union_evidences(words: np.ndarray, pairs: np.ndarray, pseudocount: float, found: np.ndarray) -> None:
-    """What :func:`log_evidences` of counts (W, K) gain where each of the `pairs` (P, 2) is one, (P,), overwritten.
+    """Change of :func:`log_evidences` of counts (W, K) if each of the `pairs` (P, 2) is merged, (P,), overwritten.
 
-    Words that only one of two topics has contribute the same to both sides.
+    Words that only one of the two topics has contribute the same to both sides.
     """
     size, topics = words.shape
     sums = np.zeros(topics)
@@ -130,8 +130,10 @@ def union_evidences(words: np.ndarray, pairs: np.ndarray, pseudocount: float, fo
 
 @jit
 def expected_logs(words: np.ndarray, weights: np.ndarray, found: np.ndarray) -> None:
-    """``sum_w words_wk log weights_wk`` (K,), overwritten, both (W, K); words without tokens of a topic are passed
-    over, whatever weight it gives them."""
+    """``sum_w words_wk log weights_wk`` (K,), overwritten, both (W, K).
+
+    Words without tokens of a topic are skipped, whatever their weight in it.
+    """
     size, topics = words.shape
     there, room = np.empty(topics, dtype=np.int64), _room(topics)
     found[:] = 0.0
@@ -148,14 +150,14 @@ def expected_logs(words: np.ndarray, weights: np.ndarray, found: np.ndarray) -> 
 
 @jit
 def expect_counts(documents: Sparse, used: Sparse, words: np.ndarray, found: np.ndarray) -> None:
-    """Expected counts of the words that documents have, overwritten.
+    """Expected counts of the words in documents, overwritten.
 
     Parameters
     ----------
-    documents : of n documents, of which only the words count
+    documents : n documents, of which only the words are used
     used : tokens of each of K topics in them
     words : (W, K) float64, probability of each word in each topic
-    found : beside the values of `documents`
+    found : one entry for each value of `documents`
     """
     for j in range(documents.begins.shape[0] - 1):
         for entry in range(documents.begins[j], documents.begins[j + 1]):
@@ -180,10 +182,10 @@ def complete_documents(
     Parameters
     ----------
     observed : counts of n documents
-    held : counts of the tokens scored
+    held : counts of the tokens that are scored
     topics : (W, K) probability of each word in each topic
     prior : (K,) Dirichlet parameter of the proportions
-    tolerance : mean change of n_k at convergence, times the larger of 1 and N / K
+    tolerance : mean change of n_k at convergence, in units of the larger of 1 and N / K
     most : largest number of updates
     """
     size = prior.shape[0]
@@ -230,7 +232,9 @@ def _expect(words: np.ndarray, counts: np.ndarray, topics: np.ndarray, pull: np.
 
 @jit
 def evidence_slopes(words: np.ndarray, pseudocount: float) -> tuple[float, float]:
-    """First and second derivative by the pseudocount of the sum of :func:`log_evidences` of counts (W, K)."""
+    """First and second derivative of the sum of :func:`log_evidences` of counts (W, K) with respect to the
+    pseudocount.
+    """
     size, topics = words.shape
     sums, there, values, room = np.zeros(topics), np.empty(topics, dtype=np.int64), np.empty(topics), _room(topics)
     slope, bend, entries = 0.0, 0.0, 0

@@ -1,7 +1,7 @@
-"""Exponentials, logarithms and functions of the gamma family of many numbers at once.
+"""Vectorised exponentials, logarithms and functions of the gamma family.
 
-Where a library's function is called for each, most of the time goes to the calls. Here loops have no branch and call
-nothing, so that the compiler vectorises them; powers of two are taken apart and put together as bits.
+Calling a library function for each number spends most of the time on the calls. The loops here have no branches and no
+calls, so the compiler vectorises them; powers of two are extracted and built as bits.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import numpy as np
 from dpdist.kernels.jit import jit_inlined, jit_reassociated
 from dpdist.kernels.special import FAR, digamma_by, far_from
 
-#: Exponentials below that of this are denormal, which powers of two made of bits are not.
+#: Exponentials of smaller numbers are denormal, which powers of two built from bits cannot represent.
 LEAST_EXPONENT = -708.0
-#: log 2 in two parts, of which products of the first with whole numbers are exact.
+#: log 2 in two parts; products of the first with whole numbers are exact.
 _LOG_TWO, _REST = 0.693147180369123816490, 1.90821492927058770002e-10
 _PER_LOG_TWO, _ROOT_TWO = 1.4426950408889634, 1.4142135623730951
-#: Bits of a double's fraction, its exponent's bias, and 2^52, whose fraction is the whole number added to it.
+#: Bits of a double's fraction, bias of its exponent, and 2^52: the fraction of 2^52 + n is the whole number n.
 _FRACTION, _BIAS, _WHOLE = 52, 1023, 4503599627370496.0
 _FRACTION_BITS, _ONE_BITS = (1 << 52) - 1, 1023 << 52
-#: Smallest number that is not denormal; what brings those below it there, and its exponent.
+#: Smallest normal number; the factor that makes smaller numbers normal, and its exponent.
 _NORMAL, _RAISE, _RAISED = float(np.finfo(np.float64).tiny), 2.0**54, 54.0
 _C2, _C3, _C4, _C5, _C6, _C7 = 1 / 2, 1 / 6, 1 / 24, 1 / 120, 1 / 720, 1 / 5040
 _C8, _C9, _C10, _C11, _C12, _C13 = 1 / 40320, 1 / 362880, 1 / 3628800, 1 / 39916800, 1 / 479001600, 1 / 6227020800
@@ -29,7 +29,7 @@ _HALF_LOG_TWO_PI = 0.9189385332046727
 
 
 class Bits(NamedTuple):
-    """Room for numbers: the same memory as float64 and as int64."""
+    """Buffers for numbers: the same memory as float64 and as int64."""
 
     numbers: np.ndarray
     whole: np.ndarray
@@ -37,24 +37,24 @@ class Bits(NamedTuple):
 
 @jit_inlined
 def bits_of(size: int) -> Bits:
-    """Room for so many."""
+    """Buffers for `size` numbers."""
     numbers = np.empty(size)
     return Bits(numbers, numbers.view(np.int64))
 
 
 @jit_reassociated
 def exponentials(numbers: np.ndarray, least: float, bits: Bits, found: np.ndarray) -> float:
-    """exp of some numbers, and their sum.
+    """Exponentials of numbers; returns their sum.
 
-    With n the whole number nearest to x / log 2, exp x = 2^n exp r, |r| <= log(2) / 2; the series of exp r to its
-    thirteenth power leaves off less than 1e-17 of it.
+    With n the whole number nearest to x / log 2, exp x = 2^n exp r, |r| <= log(2) / 2; the series of exp r up to the
+    thirteenth power has a relative error below 1e-17.
 
     Parameters
     ----------
     numbers : (n,) float64, at most zero
-    least : not below :data:`LEAST_EXPONENT`; the exponential of a number below it is zero
-    bits : room for n
-    found : (n,) float64, gains the exponentials; not a number where `numbers` is none
+    least : at least :data:`LEAST_EXPONENT`; the exponential of a smaller number is zero
+    bits : buffers of size n
+    found : (n,) float64, overwritten by the exponentials; NaN where `numbers` is NaN
     """
     powers, whole = bits.numbers, bits.whole
     for k in range(numbers.shape[0]):
@@ -77,10 +77,10 @@ def exponentials(numbers: np.ndarray, least: float, bits: Bits, found: np.ndarra
 
 @jit_reassociated
 def logarithms(numbers: np.ndarray, bits: Bits, found: np.ndarray) -> None:
-    """log of some numbers (n,) above zero; `found` may be `numbers`, and is not a number where these are not finite.
+    """Logarithms of positive numbers (n,); `found` may be `numbers`, and is NaN where these are not finite.
 
-    With x = 2^e m, m within a root of 2 from 1, log x = e log 2 + 2 artanh s, s = (m - 1) / (m + 1); the series to
-    s^21 leaves off less than 1e-17 of it.
+    With x = 2^e m, m within a factor sqrt(2) of 1, log x = e log 2 + 2 artanh s, s = (m - 1) / (m + 1); the series up
+    to s^21 has a relative error below 1e-17.
     """
     copies, whole = bits.numbers, bits.whole
     for k in range(numbers.shape[0]):
@@ -105,7 +105,7 @@ def logarithms(numbers: np.ndarray, bits: Bits, found: np.ndarray) -> None:
 
 @jit_inlined
 def digammas(numbers: np.ndarray, bits: Bits, far: np.ndarray, found: np.ndarray) -> None:
-    """psi of some numbers (n,) above zero, as :func:`dpdist.kernels.special.digamma`; `far` is room for n more."""
+    """psi of positive numbers (n,), as :func:`dpdist.kernels.special.digamma`; `far` is a buffer of size n."""
     _move_away(numbers, far)
     logarithms(far[: numbers.shape[0]], bits, found)
     for k in range(numbers.shape[0]):
@@ -114,7 +114,7 @@ def digammas(numbers: np.ndarray, bits: Bits, far: np.ndarray, found: np.ndarray
 
 @jit_inlined
 def log_gammas(numbers: np.ndarray, bits: Bits, far: np.ndarray, found: np.ndarray) -> None:
-    """log Gamma of some numbers (n,) above zero, to about 1e-14 absolute; `far` is room for n more."""
+    """log Gamma of positive numbers (n,), with an absolute error of about 1e-14; `far` is a buffer of size n."""
     size = numbers.shape[0]
     _move_away(numbers, far)
     logarithms(far[:size], bits, found)
@@ -127,14 +127,14 @@ def log_gammas(numbers: np.ndarray, bits: Bits, far: np.ndarray, found: np.ndarr
 
 @jit_reassociated
 def _move_away(numbers: np.ndarray, far: np.ndarray) -> None:
-    """Where the asymptotic series hold."""
+    """Move the numbers to where the asymptotic series hold."""
     for k in range(numbers.shape[0]):
         far[k] = far_from(numbers[k])
 
 
 @jit_reassociated
 def _log_gammas_from(far: np.ndarray, found: np.ndarray) -> None:
-    """Stirling's series at y of `far`, where `found` is log y."""
+    """Stirling's series at the numbers `far`, where `found` holds their logarithms."""
     for k in range(found.shape[0]):
         inverse = 1.0 / far[k]
         y = inverse * inverse
