@@ -10,7 +10,8 @@ With F columns of statistics, K components, M children per split and B batches, 
                                block, or of the g rows of a group that is rearranged
     + 3 D min(N, K m)          the sampled rows themselves, while they are joined
 
-all in one process, as with the serial backend; on a cluster the features of blocks are in the workers' memory.
+all in one process, as with the serial backend; on a cluster the features and the search from many seeds take the
+workers' memory.
 """
 
 from __future__ import annotations
