@@ -118,7 +118,7 @@ def _posed_pass(problem: Problem, drawn: Sample) -> SVAProblem:
 
 
 def _pass_over_sample(posed: SVAProblem, drawn: Sample) -> SVAState:
-    """A pass over prepared rows in the order of their random keys."""
+    """Pass over prepared rows in the order of their random keys."""
     order = np.argsort(drawn.keys, kind="stable")
     parts = np.split(order, range(BLOCK_ROWS, len(order), BLOCK_ROWS))
     blocks = [(drawn.rows[part], drawn.weights[part]) for part in parts]

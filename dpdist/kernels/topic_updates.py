@@ -6,8 +6,8 @@ For a document with counts c_w, a prior p_k = alpha E[beta_k] and e_wk proportio
 
 Topics whose share of a document becomes negligible are dropped from it. The remaining responsibilities are still a
 distribution, so the bound is exact for them, and the cost of a document depends on the few topics that it uses. Between
-updates a document may be extrapolated along the trend of its counts, which takes a third of the updates; whatever n_k
-it continues from, its last update computes the responsibilities that are used.
+updates a document may be extrapolated along the trend of its counts, which reduces the number of updates to a third.
+The last update computes the responsibilities that are used, whatever n_k it starts from.
 """
 
 from __future__ import annotations

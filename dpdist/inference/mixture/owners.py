@@ -1,8 +1,7 @@
-"""Owners of a batch's rows, kept from one visit to the next: in memory with the batch summary, or in one file per
-partition.
+"""Owners of a batch's rows, kept from one visit to the next: in memory with the batch summary, or in files.
 
-An owner takes two bytes, which is little for one row but much for hundreds of millions. In that case workers write the
-owners to files where the run is stored, and the batch summary names the files.
+An owner takes two bytes, little for one row but much for hundreds of millions. Then workers write the owners to one
+file per partition where the run is stored, and the batch summary names the files.
 """
 
 from __future__ import annotations

@@ -141,8 +141,9 @@ def _changes(
 
 
 def _around(sample: SampledRows, now: Arrangement) -> list[np.ndarray]:
-    """Statistics (M + 1, F) of the components without their outer rows, and of all outer rows as one component, for
-    every share in :data:`OUTER`.
+    """Statistics (M + 1, F) of the components without their outer rows, and of all outer rows as one component.
+
+    One result for every share in :data:`OUTER`.
     """
     depths = sample.logits(sample.model.family.coefficients(now.stats).T)
     outer = [shells(depths[:, [k]], own, np.array([OUTER])) for k, own in enumerate(now.resp.T)]

@@ -98,8 +98,8 @@ def _cut(seeding: _Seeding, scaled: Rows, cuts: int, seedings: int, rng: np.rand
 class _Seeding:
     """Sampled rows on which several seedings of children take their first step together.
 
-    A matrix product with a few columns costs hardly more than with one, so all seedings share theirs. The last child of
-    a seeding gets whatever the others leave.
+    A matrix product with a few columns costs little more than with one, so all seedings share theirs. The last child of
+    a seeding gets what the others leave.
     """
 
     sample: SampledRows

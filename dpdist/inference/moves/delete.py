@@ -93,7 +93,7 @@ def propose_deletes(total: Summary, pair_gains: np.ndarray, busy: np.ndarray, ab
 @documented
 @dataclass(frozen=True)
 class Delete(Move[Deletes]):
-    """Share the rows of a small component among others."""
+    """Divide the rows of a small component among others."""
 
     absorbers: int = setting(3, COUNT, "Components that share them.")
 

@@ -107,7 +107,7 @@ class Regroup(Dividing):
         return replace(self.none(), searched=before.searched.after(end, refused))
 
     def unfinished(self, end: LapEnd, resting: Divisions) -> bool:
-        """Whether some group was not searched, none of whose members was asked for rows without having any."""
+        """Whether a group is left to search. A group does not count if a member was asked for rows and has none."""
         seen = end.sampled if end.asked is None else end.sampled | ~end.asked
         return any(
             bool(seen[list(group)].all()) for k in range(len(end.ids)) for group in self._left(end, resting.searched, k)
@@ -154,10 +154,10 @@ class Regroup(Dividing):
         return float(lately.mean()) > 0.5
 
     def _left(self, end: LapEnd, searched: SearchedGroups, k: int, wide: bool = True) -> Iterator[tuple[int, ...]]:
-        """Groups of a component and its nearest neighbours that were not searched, smallest first; itself if it is the
-        only one.
+        """Groups of a component and its nearest neighbours that were not searched, smallest first.
 
-        The last one is a wide group, if `wide` and no searched wide group held the component.
+        A single component is a group by itself. The last group is a wide one, if `wide` and no searched wide group held
+        the component.
         """
         for size in sorted({min(size, len(end.ids)) for size in range(self.smallest, self.largest + 1)}):
             group = k, *end.neighbours[k, : size - 1].tolist()
@@ -175,7 +175,7 @@ class Regroup(Dividing):
     def _groups(
         self, sketch: Sketch, searched: SearchedGroups, wave: int, work: float, wide: bool
     ) -> list[tuple[int, ...]]:
-        """Disjoint groups that were not searched, in random order, so that each is searched in time.
+        """Disjoint groups that were not searched, in random order, so that all are searched eventually.
 
         Changes that depend on each other, including those of this wave, replace at most :data:`MOST_TOGETHER`
         components of the lap end.

@@ -113,7 +113,7 @@ def _combine_two(left: SVAState, right: SVAState, base: SVAState, learner: Learn
 
 
 def _joined_overlap(left: SVAState, right: SVAState, base: SVAState) -> np.ndarray:
-    """Overlaps of both sides' components; those of the shared ones count what each side added."""
+    """Overlaps of both sides' components; for shared components, the changes of both sides are added."""
     if not len(left.overlap) and not len(right.overlap):
         return left.overlap
     shared, split = len(base.table), len(left.table)
@@ -128,7 +128,7 @@ def _joined_overlap(left: SVAState, right: SVAState, base: SVAState) -> np.ndarr
 
 
 def _merge_across(both: SVAState, split: int, learner: Learner, rule: OpeningRule) -> SVAState:
-    """Merge components from `split` on with those before it, the best first, until no merge gains."""
+    """Merge components from `split` on with earlier ones, best pairs first, until no merge gains."""
     test = EvidenceTest()
     later = np.arange(len(both.table)) >= split
     fresh = later.copy()

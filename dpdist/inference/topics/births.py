@@ -161,8 +161,11 @@ def _with_data(documents: sparse.csr_array, data: np.ndarray) -> sparse.csr_arra
 
 
 def _far_apart(counts: sparse.csr_array, topics: int, rng: np.random.Generator) -> np.ndarray:
-    """The counts of at most `topics` documents, (W, B), each drawn with a chance that grows with its distance from
-    those drawn before (by the cosine) and with its own counts."""
+    """The counts of at most `topics` documents, (W, B).
+
+    Each is drawn with a probability that increases with its counts and its distance (by the cosine) from those drawn
+    before.
+    """
     mass = np.asarray(counts.sum(axis=1)).ravel()
     norms = np.sqrt(np.asarray(counts.multiply(counts).sum(axis=1)).ravel())
     unit = sparse.csr_array(sparse.diags_array(1 / np.maximum(norms, 1e-300)) @ counts)

@@ -67,7 +67,7 @@ def seek_first(
     """
 
     def begin(sample: sparse.csr_array, groups: int) -> tuple[Seeds, TopicSummary]:
-        """From so many groups of words, or from documents where there are none."""
+        """Topics from `groups` groups of words, or from documents if `groups` is 0."""
         words, rng = None, generator(seed, "first topics")
         if groups:
             words = word_groups(sparse.csr_array(sample, dtype=np.float64), groups, generator(seed, "first companies"))

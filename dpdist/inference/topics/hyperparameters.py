@@ -136,8 +136,9 @@ def best_pseudocount(model: TopicModel, words: np.ndarray) -> float:
 
 
 def uphill(slopes: Callable[[float], tuple[float, float]], start: float) -> float:
-    """The maximum of a function of a positive number, by Newton's method on the logarithm, or uphill steps where the
-    function is not concave in it.
+    """The maximum of a function of a positive number, by Newton's method on its logarithm.
+
+    Where the function is not concave in the logarithm, it takes steps uphill instead.
 
     Parameters
     ----------

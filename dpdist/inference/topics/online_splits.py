@@ -143,7 +143,7 @@ def _reweighted(model: TopicModel, splits: list[Split], halves: Halves, document
     log_theta = halves.log_theta + (documents - halves.totals[:, 1:]) * psi(prior)
     pull, whole = (log_theta[:, 0] - log_theta[:, 1]) / documents, prior.sum(axis=1)
     least, most = np.full(len(splits), -_ODDS), np.full(len(splits), _ODDS)
-    for _ in range(_BISECTIONS):  # of the log odds at which psi(alpha beta') - psi(alpha beta'') is the pull
+    for _ in range(_BISECTIONS):  # log odds for which psi(alpha beta') - psi(alpha beta'') equals the pull
         odds = (least + most) / 2
         first, second = whole * expit(odds), whole * expit(-odds)
         below = psi(first) - psi(second) < pull

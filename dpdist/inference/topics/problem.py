@@ -47,7 +47,7 @@ METHODS: dict[GlobalWeights, str] = {"posterior": "memoized topics", "point": "o
 @documented
 @dataclass(frozen=True)
 class TopicPlan:
-    """Moves at the end of each lap, judged on the bound of the whole corpus, and how hard they are tried."""
+    """Moves at the end of each lap, judged on the bound of the whole corpus, and their effort."""
 
     birth: bool = setting(True, FLAG, "Whether to try births.")
     merge: bool = setting(True, FLAG, "Whether to try merges.")
@@ -76,9 +76,9 @@ class TopicPlan:
 @documented
 @dataclass(frozen=True)
 class OnlinePlan:
-    """Moves after each mini-batch, judged on the bound of that, and how hard they are tried.
+    """Moves after each mini-batch, judged on its bound, and their effort.
 
-    Without any it is oHDP, with splits and merges oHDP-SM.
+    Without moves it is oHDP, with splits and merges oHDP-SM.
     """
 
     split: bool = setting(True, FLAG, "Whether to try splits.")

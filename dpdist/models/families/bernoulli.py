@@ -19,7 +19,7 @@ class Bernoulli(LinearFamily):
     Parameters
     ----------
     ones, zeros : float or (D,), optional
-        Parameters of the Beta prior, prior counts of ones and of zeros a column. Default: 0.5 each.
+        Parameters of the Beta prior, its counts of ones and of zeros per column. Default: 0.5 each.
 
     Notes
     -----

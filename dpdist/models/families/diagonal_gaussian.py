@@ -40,12 +40,11 @@ class DiagonalGaussian(Family):
     mean : float or (D,), optional
         Prior mean m. Default: the data's mean.
     mean_precision : float, optional
-        kappa, how many rows the prior mean is worth. Default: 1e-4.
+        kappa, the number of rows that the prior mean counts as. Default: 1e-4.
     shape : float, optional
         Shape a of the Gamma prior on each precision. Default: 1.5.
     rate : float or (D,), optional
-        Rate b; the prior's expected variance is b / (a - 1). Default: a tenth of the data's variances,
-        times (a - 1).
+        Rate b; the prior's expected variance is b / (a - 1). Default: a tenth of the data's variances, times (a - 1).
 
     Notes
     -----

@@ -40,12 +40,12 @@ class Gaussian(WishartFamily[NormalWishart]):
     mean : float or (D,), optional
         Prior mean m. Default: the data's mean.
     mean_precision : float, optional
-        kappa, how many rows the prior mean is worth. Default: 1e-4.
+        kappa, the number of rows that the prior mean counts as. Default: 1e-4.
     degrees_of_freedom : float, optional
         nu > D - 1. Default: D + 2.
     scale : float, (D,) or (D, D), optional
-        B; the prior's expected covariance is B / (nu - D - 1). Default: a tenth of the diagonal of the
-        data's covariance, times (nu - D - 1).
+        B; the prior's expected covariance is B / (nu - D - 1). Default: a tenth of the diagonal of the data's
+        covariance, times (nu - D - 1).
 
     Notes
     -----

@@ -22,7 +22,7 @@ class Multinomial(LinearFamily):
     Parameters
     ----------
     pseudocount : float or (D,), optional
-        Parameter of the Dirichlet prior, prior counts a column. Default: 0.5.
+        Parameter of the Dirichlet prior, its count per column. Default: 0.5.
 
     Notes
     -----
