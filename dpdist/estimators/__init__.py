@@ -1,1 +1,1 @@
-"""What Python users hold: estimators in scikit-learn's manner."""
+"""Estimators with scikit-learn's conventions."""

@@ -1,4 +1,4 @@
-"""What every fitted clustering does alike: predict, score, sample, with scikit-learn's conventions."""
+"""Methods shared by all clusterings: prediction, scoring and sampling, with scikit-learn's conventions."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from dpdist.models.families import FAMILIES
 from dpdist.models.likelihoods import LIKELIHOODS
 from dpdist.storage.descriptions import described_as
 
-#: What methods of a predictor say of rows.
+#: Dtype of the result of each predictor method.
 _DTYPES = {"labels": "int64", "probabilities": "float64", "log_density": "float64", "margins": "float64"}
 
 
 class Clustering(DensityMixin, Estimator[Asks]):
-    """Prediction shared by all estimators; subclasses fit, and set the predictor."""
+    """Base of all clustering estimators: prediction is shared, subclasses implement the fit."""
 
     _predictor: Predictor
     family: object
@@ -46,15 +46,15 @@ class Clustering(DensityMixin, Estimator[Asks]):
     def predict(self, x: object, outliers: bool | float = False) -> np.ndarray:
         """Position of each row's most probable component, (N,) int64; ``component_ids_[...]`` gives stable ids.
 
-        Of a dask.array or a data frame of Dask this is a dask.array, computed when it is asked for, as are
-        :meth:`predict_proba` and :meth:`score_samples`.
+        For a dask.array or a Dask data frame the result is a lazy dask.array, as it is for :meth:`predict_proba` and
+        :meth:`score_samples`.
 
         Parameters
         ----------
         x : rows
-        outliers : whether to label rows of no cluster -1: those that the background takes, where the model has one,
-            otherwise those below :meth:`outlier_threshold`, for which a number gives the rate. No row is then labelled
-            with a component of scattered rows
+        outliers : whether to label outliers -1. If the model has a background, outliers are the rows assigned to it.
+            Otherwise they are the rows below :meth:`outlier_threshold`; a number is passed to it as `rate`. No row is
+            then labelled with a component of scattered rows
         """
         outliers = bool(outliers) if FLAG.holds(outliers) else outliers  # NumPy's flags are flags too
         if outliers is False:
@@ -63,30 +63,30 @@ class Clustering(DensityMixin, Estimator[Asks]):
         return self._gather(x, "labels", flagged(self._predictor, default_backend(), self._problem.seed, outliers))
 
     def decision_function(self, x: object) -> np.ndarray:
-        """By how many nats rows are above what makes outliers, (N,): below zero where ``predict(x, outliers=True)`` is
-        -1. Of a model with a background the log odds of the likeliest cluster against it, else the log density of the
-        clusters less :meth:`outlier_threshold`.
+        """Margin of each row over the outlier threshold, (N,), in nats; negative where ``predict(x, outliers=True)``
+        is -1. If the model has a background, it is the log odds of the likeliest cluster against the background,
+        otherwise the log density under the clusters minus :meth:`outlier_threshold`.
         """
         check_is_fitted(self)
         return self._gather(x, "margins", flagged(self._predictor, default_backend(), self._problem.seed, True))
 
     def outlier_threshold(self, rate: float | None = None) -> float:
-        """The log density, nats, of the clusters alone, components of scattered rows left out, that makes outliers.
+        """Log density, in nats, below which a row is an outlier.
 
-        Where no component is of scattered rows (``scattered_``), that is the density of :meth:`score_samples` but for
-        the weight left to components not yet seen.
+        The density is that of the clusters alone, without components of scattered rows (``scattered_``). If there are
+        none, it differs from :meth:`score_samples` only by the weight left to components not yet seen.
 
         Parameters
         ----------
-        rate : share of rows drawn from the clusters that lie below it; default: the rate at which one in twenty rows
-            called outliers is expected to be of a cluster, where as many rows are outliers as components of scattered
-            rows hold, or one if there are none
+        rate : share of rows drawn from the clusters that fall below the threshold. Default: the rate at which one in
+            twenty rows called outliers is expected to belong to a cluster, if the true outliers are as many as the
+            rows in components of scattered rows (or one, if there are no such components)
         """
         return self._threshold(checked_rate(rate)).value
 
     @property
     def scattered_(self) -> np.ndarray:
-        """Which components are of scattered rows, thin and about others, rather than clusters, (K,) bool.
+        """Which components hold scattered rows, thinly spread around others, rather than a cluster, (K,) bool.
 
         Raises
         ------
@@ -109,10 +109,10 @@ class Clustering(DensityMixin, Estimator[Asks]):
 
     @cached_property
     def labels_(self) -> np.ndarray:
-        """Labels of the rows that were fitted, (N,) int64, as :meth:`predict` gives them.
+        """Labels of the fitted rows, (N,) int64, as from :meth:`predict`.
 
-        They take a pass of their own and N numbers, so they are computed when they are first asked for, from rows that
-        the estimator holds until then by reference; copies of it, pickles and saved models hold none.
+        They take another pass over the rows, so they are computed at the first access, from the rows of the fit. The
+        estimator holds a reference to these; copies, pickles and saved models do not.
         """
         return self.predict(self._rows_of_fit("labels_ are", "predict(x)"))
 
@@ -121,7 +121,7 @@ class Clustering(DensityMixin, Estimator[Asks]):
         return self._gather(x, "probabilities")
 
     def predict_top(self, x: object, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """The `count` most probable components of each row, best first, all where there are no more.
+        """The `count` most probable components of each row, best first; all K if `count` exceeds K.
 
         Returns
         -------
@@ -132,26 +132,26 @@ class Clustering(DensityMixin, Estimator[Asks]):
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
     def score_samples(self, x: object) -> np.ndarray:
-        """Log predictive density of each row in raw columns, (N,), in nats; with PCA, on the plane that it keeps."""
+        """Log predictive density of each row in raw columns, (N,), in nats; with PCA, on the principal subspace."""
         return self._gather(x, "log_density")
 
     def score(self, x: object, y: object = None) -> float:
-        """Mean of :meth:`score_samples`; a row of weight w in a source counts as w such rows."""
+        """Mean of :meth:`score_samples`; a row of weight w in a source counts as w rows."""
         return mean_log_density(default_backend(), self._source(x), self._predictor)
 
     def tree(self, x: object = None, *, sample_weight: npt.ArrayLike | None = None) -> Tree:
-        """The tree of the clusters, from all of them down to one by the merges that cost the ELBO least.
+        """Merge tree of the clusters, from K down to one; each merge is the one that lowers the ELBO least.
 
-        Takes at most two passes over the rows; kept as ``tree_``, also where the model is saved.
+        Takes at most two passes over the rows. The tree is kept as ``tree_`` and saved with the model.
 
         Parameters
         ----------
-        x : the rows; default: those of the fit, where this process holds them
+        x : the fitted rows; default: those of the fit, if this process holds them
         sample_weight : (N,) weights of the rows `x`, as at the fit
 
         Returns
         -------
-        tree : ELBO of every level, ``linkage`` for SciPy; how far apart clusters are
+        tree : the ELBO of every level, a ``linkage`` for SciPy, and distances between clusters
         """
         check_is_fitted(self)
         rows = self._rows_of_fit("a tree is by default", "tree(x)") if x is None else x
@@ -166,17 +166,17 @@ class Clustering(DensityMixin, Estimator[Asks]):
 
         Parameters
         ----------
-        n_clusters : how many; needs :meth:`tree`
-        elbo_loss : or how many nats of ELBO, below the tree's best level, the cut may lose; it has the fewest clusters
-            that lose no more; needs :meth:`tree`
-        min_cluster_size : expected rows, in the data of the fit, below which a cluster joins its likeliest neighbour
+        n_clusters : number of clusters; needs :meth:`tree`
+        elbo_loss : alternatively, nats of ELBO that the cut may lose against the tree's best level; the cut then has
+            the fewest clusters within this loss; needs :meth:`tree`
+        min_cluster_size : clusters with fewer expected rows, in the data of the fit, join their likeliest neighbour
 
         Returns
         -------
-        model : its clusters are groups of this model's. ``groups_`` (K,) is the group of each cluster, so that
-            ``groups_[labels]`` coarsens labels that were predicted before; predicting rows with the cut adds up
-            probabilities within a group first, and may give another label. ``elbo_`` is that of the tree's level, NaN
-            where small clusters joined others
+        model : its clusters are groups of this model's clusters. ``groups_`` (K,) is the group of each cluster, so
+            ``groups_[labels]`` coarsens labels predicted earlier. Predicting rows with the cut sums probabilities
+            within each group first, which may give another label. ``elbo_`` is that of the tree's level, or NaN if
+            small clusters joined others
         """
         check_is_fitted(self)
         fewer = cut(self._predictor, getattr(self, "tree_", None), n_clusters, elbo_loss, min_cluster_size)
@@ -193,7 +193,7 @@ class Clustering(DensityMixin, Estimator[Asks]):
         return found
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
-        """Write the fitted model, and its tree if it has one, as a Zarr group; :func:`dpdist.load` reads it.
+        """Write the fitted model, and its tree if it has one, as a Zarr group that :func:`dpdist.load` reads.
 
         Raises
         ------
@@ -205,11 +205,11 @@ class Clustering(DensityMixin, Estimator[Asks]):
         super().save(path, overwrite)
 
     def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
-        """Draw rows from the posterior predictive, the leftover stick and the background included.
+        """Draw rows from the posterior predictive, including the leftover stick and the background.
 
         Returns
         -------
-        x : (n_samples, D) raw rows; with PCA, on the plane that it keeps
+        x : (n_samples, D) raw rows; with PCA, on the principal subspace
         components : (n_samples,) positions; K for a component not yet seen, -1 for the background
         """
         check_is_fitted(self)
@@ -224,7 +224,7 @@ class Clustering(DensityMixin, Estimator[Asks]):
 
     @property
     def components_(self) -> xr.Dataset:
-        """Posterior means of every component in raw columns, with named dimensions; with PCA, on the plane it keeps."""
+        """Posterior means of component parameters in raw columns, by name; with PCA, on the principal subspace."""
         check_is_fitted(self)
         variables: dict[str, object] = {
             name: (dims, values, {"long_name": described_as(name, dims).doc})
@@ -235,12 +235,12 @@ class Clustering(DensityMixin, Estimator[Asks]):
 
     @property
     def means_(self) -> np.ndarray:
-        """Means of the components, (K, D), in raw columns, where the family has such: real rows, and counts' rates."""
+        """Component means, or rates of counts, (K, D), in raw columns; only of families that have them."""
         return self._described_as("means_", "mean", "rate")
 
     @property
     def covariances_(self) -> np.ndarray:
-        """Covariances of the components, (K, D, D), or variances, (K, D), where the family learns such; raw columns."""
+        """Component covariances, (K, D, D), or variances, (K, D), in raw columns; only of families that learn them."""
         return self._described_as("covariances_", "covariance", "variance")
 
     def _described_as(self, asked: str, *names: str) -> np.ndarray:
@@ -252,7 +252,7 @@ class Clustering(DensityMixin, Estimator[Asks]):
         raise AttributeError(f"this family has no {asked}; components_ has {', '.join(described)}. Use these.")
 
     def _rows_of_fit(self, told: str, otherwise: str) -> object:
-        """The rows of the fit; :class:`AttributeError`, in which `told` begins the sentence, where there are none."""
+        """The rows of the fit; raises :class:`AttributeError`, whose message begins with `told`, if none are held."""
         check_is_fitted(self)
         if "_rows" not in self.__dict__:
             raise AttributeError(
@@ -276,7 +276,7 @@ class Clustering(DensityMixin, Estimator[Asks]):
         return tags
 
     def _gather(self, x: object, method: str, model: Flagged | None = None) -> np.ndarray:
-        """What a method of the predictor says of rows; of rows of a dask.array, as one that is still to be computed."""
+        """Results of a predictor method over all rows; for a dask.array, a lazy dask.array."""
         source = self._source(x)
         if isinstance(x, Source) or not is_dask(source):
             return np.concatenate(self._map(source, method, model=model))
@@ -287,7 +287,7 @@ class Clustering(DensityMixin, Estimator[Asks]):
         return mapped(source.array, ask, width, dtype)  # as arrays go, in all but when it is computed
 
     def _source(self, x: object) -> Source:
-        """Rows with the columns of the fit."""
+        """The rows of `x`, checked to have the columns of the fit."""
         check_is_fitted(self)
         source = self._rows_like_fitted(x)
         self._predictor.check_source(source, type(self).__name__)

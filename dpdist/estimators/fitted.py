@@ -1,4 +1,4 @@
-"""What every estimator does around a run, whatever is fitted: begin it, follow it, keep and save what it found."""
+"""The base of all estimators: it starts a run, follows it, and keeps and saves the fitted model."""
 
 from __future__ import annotations
 
@@ -48,26 +48,26 @@ _SECONDS = Wanted(
     lambda value: (isinstance(value, float) and value == math.inf) or (is_number(value) and value >= 0),
     float,
 )
-#: A key, what draws one as scikit-learn has it, or None for the generator of NumPy.
+#: A seed, a RandomState to draw one from, or None for NumPy's global generator, as in scikit-learn.
 RandomState = int | np.random.RandomState | None
 Asks = TypeVar("Asks", bound=Spec)
 
 
 class Estimator(BaseEstimator, Viewable, Generic[Asks]):
-    """Fitting by a run; subclasses say what is asked for, and what is told of the model that a lap ends with."""
+    """Fitting by a :class:`Run`; subclasses name the spec and set the public attributes after each lap."""
 
-    #: The spec whose fields the parameters are.
+    #: The spec whose fields are parameters of the estimator.
     _spec_type: type[Asks]
-    #: What is asked for beside it.
+    #: The dataclass of the remaining parameters.
     _manner_type: ClassVar[type[Manner]] = Manner
-    #: Why a model came to no end that is saved before its run did.
+    #: The stop reason of a model that is saved before its run ended.
     _broken_off: ClassVar[str] = "saved before the fit ended"
     _problem: ProblemLike
     _fitted: AnyFitted
     _history: History
     groups_: np.ndarray
     _rows: Source
-    #: The columns of files that the model is made from, as far as they were asked for.
+    #: The choice of columns, if any, that the model's rows were read with.
     _chosen: Mapping[str, object] = MappingProxyType({})
 
     def prepare(
@@ -79,7 +79,7 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
         sample_weight: npt.ArrayLike | None = None,
         holdout: object = None,
     ) -> Run:
-        """A run ready to go, batch by batch: parameters checked, data summarised, first checkpoint written.
+        """A run that is ready to iterate batch by batch: parameters checked, data summarised, checkpoint written.
 
         Parameters
         ----------
@@ -105,22 +105,22 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
         overwrite: bool = False,
         backend: Backend | None = None,
     ) -> Iterator[tuple[State, Info]]:
-        """Fit lap by lap, a pass round by round; the caller's loop is the callback, and may break at any lap.
+        """Fit and yield after each lap, or each round of a sequential pass; the caller's loop may break at any lap.
 
         Parameters
         ----------
-        x, y, sample_weight : as for ``fit``, streams apart; documents have no weights
-        holdout : rows that are not fitted but scored, lap by lap, in ``history_``, optional; not of documents
-        checkpoint_path : folder that checkpoints are written to, optional: before the first lap, at the end, also when
-            the loop is left, and between as often as they cost at most 3 % of the time
+        x, y, sample_weight : as for ``fit``, but no streams; documents have no weights
+        holdout : held-out rows whose score is recorded in ``history_`` after each lap, optional; not for documents
+        checkpoint_path : folder for checkpoints, optional. They are written before the first lap, at the end (also if
+            the loop is left early), and in between as often as they take at most 3 % of the time
         checkpoint_seconds : longest time between two checkpoints, whatever they cost; 0 for one after every batch
-        overwrite : whether to replace what is there
+        overwrite : whether to replace an existing run at `checkpoint_path`
         backend : where to run; default: the active Dask client, else this process
 
         Yields
         ------
-        state, info : after each lap; the estimator is fitted as of that lap. Online, the bound is that of the last
-            mini-batch scaled to the corpus
+        state, info : after each lap; the estimator is then fitted as of that lap. For online inference, the ELBO is
+            that of the last mini-batch scaled to the corpus
         """
         seconds = _SECONDS.take("checkpoint_seconds", checkpoint_seconds)
         run = self.prepare(x, checkpoint_path, overwrite, backend, sample_weight, holdout)
@@ -128,15 +128,15 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
         yield from self.follow(run)
 
     def follow(self, run: Run) -> Iterator[tuple[State, Info]]:
-        """Go on with a run to its end, taking its model as this estimator's own after every lap."""
+        """Continue a run to its end; after every lap this estimator adopts its model."""
         yield from self._laps(run)
-        getattr(self, "_predictor", None)  # scikit-learn holds that predicting changes nothing about an estimator
+        getattr(self, "_predictor", None)  # cached now: scikit-learn requires that predict leaves __dict__ unchanged
         self._warn_of_the_end(run, 5)
 
     def adopt(
         self, problem: ProblemLike, fitted: AnyFitted | None, history: History, chosen: Mapping[str, object]
     ) -> None:
-        """Take the model of a lap as this estimator's own, made from the columns that were `chosen` of files."""
+        """Hold the model of a lap as this estimator's own; `chosen` is the choice of columns of its rows."""
         assert fitted is not None, "a lap was finished"
         self._problem, self._fitted, self._history, self._chosen = problem, fitted, history, chosen
         for name in ("_predictor", "_rows", "labels_", "tree_", "groups_", "stability_"):
@@ -145,25 +145,25 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
 
     @cached_property
     def _predictor(self) -> PredictorLike:
-        """What the model says of rows, made when it is asked for: after each lap that would cost what moves do."""
+        """The model's predictor, built at the first access, because building it after every lap costs too much."""
         check_is_fitted(self)
         fitted = self._fitted
         predictor: PredictorLike = METHODS[self._problem.method].predictor(self._problem, fitted.total, fitted.ids)
         return predictor
 
     def spec(self) -> Asks:
-        """The parameters that the model depends on, checked."""
+        """The checked parameters that the model depends on."""
         parameters = self._parameters()
         own = {name: parameters[name] for name in settings_of(self._spec_type)}
         return self._spec_type(**{**own, "random_state": seed_of(parameters["random_state"])})
 
     def manner(self) -> Manner:
-        """The other parameters, checked."""
+        """The other parameters, checked, which the spec does not hold."""
         given = self.get_params(deep=False)
         return self._manner_type(**{name: given[name] for name in settings_of(self._manner_type)})
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
-        """Write the fitted model as a Zarr group; :func:`dpdist.load` reads it."""
+        """Write the fitted model as a Zarr group that :func:`dpdist.load` reads."""
         check_is_fitted(self)
         store = RunStore.create(path, self._problem, dict(self._chosen), {}, overwrite, self._asked(self._problem.seed))
         fitted = self._fitted._replace(stop=self._fitted.stop or self._broken_off)
@@ -175,7 +175,7 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
 
     @property
     def history_(self) -> xr.Dataset:
-        """What was found lap by lap, and every proposal with what became of it."""
+        """Measurements by lap, and every proposal of a move with its outcome."""
         check_is_fitted(self)
         return self._history.dataset()
 
@@ -188,7 +188,7 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
         return View(label, self._problem, self._history, fitted, self._parameters(), self._chosen, tree=tree)
 
     def _html_repr(self) -> str:
-        """What was found, above scikit-learn's own picture of the parameters."""
+        """A card of the fitted model, above scikit-learn's diagram of the parameters."""
         found = card(self.view()) if self.__sklearn_is_fitted__() else ""
         return found + str(super()._html_repr())
 
@@ -197,7 +197,7 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
         """Set the public attributes of the fitted model."""
 
     def _laps(self, run: Run) -> Iterator[tuple[State, Info]]:
-        """As :meth:`follow`, without a word about the end."""
+        """As :meth:`follow`, but without a warning if the fit did not converge."""
         try:
             with shown_to_people(run, self.manner().verbose) as show:
                 for step in run:
@@ -206,31 +206,31 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
                         self.adopt(run.problem, run.fitted, run.history, run.chosen)
                         self._rows = run.source
                         yield step.state, step.info
-        except ClusterLostError:  # nobody goes on with the run here
+        except ClusterLostError:  # this process does not continue the run
             run.leave()
             raise
 
     def _warn_of_the_end(self, run: Run, level: int) -> None:
-        """Warn as scikit-learn does of a fit that a limit ended; `level` is that of the caller's own line."""
+        """Emit a ConvergenceWarning if a limit ended the fit; `level` is the stack level of the user's line."""
         if run.warning is not None:
             warnings.warn(run.warning, ConvergenceWarning, stacklevel=level)
 
     def _show_columns(self, columns: int, names: Names | None) -> None:
-        """Set ``n_features_in_``, and ``feature_names_in_`` where the columns have names."""
+        """Set ``n_features_in_``, and ``feature_names_in_`` if the columns have names."""
         self.n_features_in_ = columns
         self.__dict__.pop("feature_names_in_", None)
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
 
     def _rows_like_fitted(self, x: object, sample_weight: npt.ArrayLike | None = None) -> Source:
-        """Rows with the columns of the model, by their names or as they were chosen; where there is none, any."""
+        """Rows with the columns of the fitted model, matched by name or by the choice of the fit; any if unfitted."""
         names = self._problem.names if self.__sklearn_is_fitted__() else None
         return source_like(x, names, self._chosen, sample_weight)
 
     def _asked(self, seed: int) -> Asked:
-        """What was asked for, where `random_state` gave `seed`.
+        """The estimator and its parameters, as a checkpoint stores them.
 
-        A RandomState is kept as that seed, a start as :func:`plain_start` gives it; all else is kept as it is.
+        A RandomState is stored as the `seed` drawn from it, and `initial` as :func:`plain_start` converts it.
         """
         parameters = self._parameters()
         if not isinstance(parameters["random_state"], Integral | None):
@@ -240,7 +240,7 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
         return Asked(path_of_class(type(self)), parameters)
 
     def _parameters(self) -> dict[str, Any]:
-        """The parameters; of a fitted estimator to start from, what it says of rows."""
+        """The parameters; if `initial` is a fitted estimator, its predictor stands in for it."""
         parameters: dict[str, Any] = self.get_params(deep=False)
         start = parameters.get("initial")
         if isinstance(start, Estimator):
@@ -249,13 +249,13 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
         return parameters
 
     def __sklearn_clone__(self) -> Self:
-        """The same parameters, unfitted, but for an estimator to start from, which stays as it is."""
+        """An unfitted estimator with the same parameters; an estimator given as `initial` stays fitted."""
         fresh: Self = super().__sklearn_clone__()
         start = self.get_params(deep=False).get("initial")
         return fresh.set_params(initial=start) if isinstance(start, Estimator) else fresh
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but the rows: a pickle of a model holds the model, a copy a history of its own."""
+        """All attributes except the rows; the history is copied, so that a copied estimator has its own."""
         state = {name: value for name, value in super().__getstate__().items() if name != "_rows"}
         if "_history" in state:
             state["_history"] = copy(state["_history"])
@@ -266,12 +266,12 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
 
 
 def default_backend() -> Backend:
-    """The active Dask client, or this process."""
+    """The active Dask client's workers, or this process if there is no client."""
     return active_backend() or SerialBackend()
 
 
 def chosen_backend(backend: object) -> Backend:
-    """The backend asked for, or the default; raises :class:`InputError` if it is none."""
+    """The given backend, or the default for None; raises :class:`InputError` if `backend` is not a Backend."""
     if backend is None:
         return default_backend()
     wanted = instance("a backend of dpdist.execution, or None for the default", Backend)
@@ -279,12 +279,12 @@ def chosen_backend(backend: object) -> Backend:
 
 
 def path_of(x: object) -> str | None:
-    """The path or URL that data were given by, absolute; None for arrays."""
+    """The absolute path or URL of data given by path; None for arrays."""
     return located(x) if isinstance(x, str | os.PathLike) else None
 
 
 def seed_of(random_state: object) -> int:
-    """`random_state`, as scikit-learn takes it, as one whole number."""
+    """`random_state`, with scikit-learn's meaning, as one integer seed."""
     if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool) and random_state >= 0:
         return int(random_state)
     if not (random_state is np.random or isinstance(random_state, np.random.RandomState | None)):

@@ -1,4 +1,4 @@
-"""What estimators are asked for beside the settings of their specs: how a fit is begun and shown."""
+"""Estimator parameters that do not belong to a spec: how a fit is started and displayed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpdist.core.settings import check_settings, setting
 
 @dataclass(frozen=True, kw_only=True)
 class Manner:
-    """How a fit is shown."""
+    """Parameters that control how a fit is displayed."""
 
     verbose: bool = setting(
         False, FLAG, "Whether a fit draws a bar with the time left and a line a lap, in terminals and notebooks."
@@ -23,7 +23,7 @@ class Manner:
 
 @dataclass(frozen=True, kw_only=True)
 class Starts(Manner):
-    """How often, and from where, a fit is begun."""
+    """Parameters that control how many fits are made and from which model each starts."""
 
     n_init: int = setting(
         1, COUNT, "Fits by ``fit``, each with another key of its draws, of which that of the highest ELBO is kept."
@@ -33,5 +33,5 @@ class Starts(Manner):
     )
 
     def seeds(self, seed: int) -> list[int]:
-        """Keys of the fits' draws; the first is `seed`."""
+        """Seeds of the `n_init` fits; the first is `seed`."""
         return [seed, *(int(generator(seed, "n_init", fit).integers(2**31 - 1)) for fit in range(1, self.n_init))]

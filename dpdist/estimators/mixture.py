@@ -1,4 +1,4 @@
-"""What all mixtures do alike: fit, predict, sample, save, with scikit-learn's conventions."""
+"""The base of the mixture estimators that are fitted by laps over all rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from dpdist.runs.specs.mixture import FitSpec
 
 @dataclass(eq=False, repr=False)
 class Mixture(Clustering[FitSpec]):
-    """Fitting shared by all mixtures; subclasses say what the allocation is."""
+    """Fitting shared by all mixtures; subclasses choose the allocation."""
 
     _problem: Problem = field(init=False)
     _predictor: MixturePredictor = field(init=False)
@@ -74,7 +74,7 @@ class Mixture(Clustering[FitSpec]):
             zarr.Array, or a path to Zarr
         y : ignored
         sample_weight : (N,) weights, zero or more, optional
-        holdout : rows that are not fitted but scored, lap by lap, in ``history_``, optional
+        holdout : held-out rows whose score is recorded in ``history_`` after each lap, optional
 
         Returns
         -------
@@ -83,23 +83,23 @@ class Mixture(Clustering[FitSpec]):
         Raises
         ------
         InputError
-            If the data or a parameter are not what was asked for.
+            If the data or a parameter is invalid.
         """
         spec, source = self.spec(), as_source(x, sample_weight)
         keys = self.manner().seeds(spec.random_state)
         method = method_named(spec.method, holdout)
         best = self._fitted_by(method, replace(spec, random_state=keys[0]), source)
         try:
-            for key in keys[1:]:  # the run of the highest bound, the first where several are as high
+            for key in keys[1:]:  # keep the run with the highest ELBO, the earliest of ties
                 best = max(best, self._fitted_by(method, replace(spec, random_state=key), source), key=_bound_of)
-        finally:  # also where one that began later is interrupted, whose last lap is not the model to keep
+        finally:  # also if a later run is interrupted: self._laps adopted that run's last lap, which is not the best
             self.adopt(best.problem, best.fitted, best.history, best.chosen)
             self._rows = source
         self._warn_of_the_end(best, 3)
         return self
 
     def _fitted_by(self, method: AnyMethod, spec: FitSpec, source: Source) -> Run:
-        """A run, at its end."""
+        """A new run, followed to its end."""
         run = prepare(method, spec, source, spec.limits, default_backend(), NOWHERE)
         for _ in self._laps(run):
             pass
@@ -123,16 +123,16 @@ class Mixture(Clustering[FitSpec]):
         *,
         sample_weight: npt.ArrayLike | None = None,
     ) -> Stability:
-        """How far each cluster comes back in refits from this model, on halves of the rows.
+        """How well each cluster is recovered by refits from this model, each on half of the rows.
 
-        Refits run one after the other, on the active Dask client or in this process; kept as ``stability_``, also
-        where the model is saved.
+        Refits run one after another, on the active Dask client or in this process. The result is kept as
+        ``stability_`` and saved with the model.
 
         Parameters
         ----------
-        x : the rows that were fitted; default: those of the fit, where this process holds them
-        refits : how many
-        max_laps : of each at most
+        x : the fitted rows; default: those of the fit, if this process holds them
+        refits : number of refits
+        max_laps : largest number of laps of each refit
         sample_weight : (N,) weights of the rows `x`, as at the fit
 
         Returns
@@ -148,16 +148,16 @@ class Mixture(Clustering[FitSpec]):
         return self.stability_
 
     def bic(self, x: object) -> float:
-        """Bayesian information criterion of rows, -2 log p(x) + P log N, by the predictive density; low is good.
+        """Bayesian information criterion, -2 log p(x) + P log N, with the predictive density; lower is better.
 
-        The ELBO, which is computed anyway, compares models of the same rows by what the whole posterior says of them;
-        this goes by P, the number of free parameters: of each component's likelihood, and of the weights.
+        P is the number of free parameters of all components and of the weights. To compare models of the same rows,
+        ``elbo_`` is available without a pass over them and accounts for the whole posterior.
         """
         scores = self.score_samples(x)
         return float(-2 * scores.sum() + self._free_parameters * np.log(len(scores)))
 
     def aic(self, x: object) -> float:
-        """Akaike information criterion of rows, -2 log p(x) + 2 P; as :meth:`bic`."""
+        """Akaike information criterion, -2 log p(x) + 2 P, with the P and p(x) of :meth:`bic`; lower is better."""
         return float(-2 * self.score_samples(x).sum() + 2 * self._free_parameters)
 
     @property

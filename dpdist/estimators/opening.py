@@ -1,4 +1,4 @@
-"""Estimators from disk: loaded, gone on with, or extended by new rows."""
+"""Estimators from disk: load a model, resume a run, or extend a model with new rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dpdist.storage.importing import imported_class, made
 from dpdist.storage.preparing import PreparationStore
 
 Fit = TypeVar("Fit", Mixture, SVA, HDPTopicModel)
-#: What comes back from disk.
+#: The estimator classes that can be loaded.
 _ESTIMATORS = (Mixture, SVA, HDPTopicModel)
 
 
@@ -35,26 +35,26 @@ def resume(
     holdout: object = None,
     backend: Backend | None = None,
 ) -> Mixture | SVA | HDPTopicModel:
-    """Continue the run or pass in a checkpoint; the result is, to the bit, that of an undisturbed run.
+    """Continue the run or sequential pass in a checkpoint; the result equals that of an undisturbed run to the bit.
 
     Parameters
     ----------
-    path : folder that a fit wrote its checkpoint to
-    x, sample_weight : the data it began with
-    max_laps, max_time : when to stop; default: as the run was told
-    holdout : rows whose score is followed; default: those at the path that the run was told. Rows in memory are not
-        kept, and not scored from here on unless they are given again
+    path : checkpoint folder of a fit
+    x, sample_weight : the data that the run was started with
+    max_laps, max_time : when to stop; default: the limits of the run
+    holdout : held-out rows to score; default: the holdout of the run, if it was given by a path. Held-out rows that
+        were given in memory are not stored, so they are scored no further unless given again
     backend : where to run; default: the active Dask client, else this process
 
     Returns
     -------
-    model : the estimator that began the run, with its parameters, `max_laps` and `max_time` apart where given; fitted
+    model : the fitted estimator, with the parameters of the run, and `max_laps` and `max_time` if given here
 
     Raises
     ------
     CheckpointError
-        If there is no run at `path`, the data are not those it began with, or a class of your own that it needs cannot
-        be imported.
+        If there is no run at `path`, the data differ from those of the run, or a user-defined class that it needs
+        cannot be imported.
     """
     stored = run_at(path)
     model, source = _estimator_of(stored), rows_for(stored, x, sample_weight)
@@ -74,18 +74,19 @@ def extend(
     give_up: bool = False,
     backend: Backend | None = None,
 ) -> SVA:
-    """Let new rows refine and grow a model by a sequential pass, without the rows it was made from.
+    """Refine and grow a model with new rows by a sequential pass, without reading the old rows.
 
     Parameters
     ----------
-    path : model of a sequential pass, or a run or model fitted otherwise
+    path : a model of a sequential pass, or a run or model fitted by another method
     x, sample_weight : the new rows
-    out : folder for the result; default: the model itself gets a new generation, which needs a sequential model
+    out : folder for the result; default: the model at `path` is updated in place, which needs a model of a
+        sequential pass
     overwrite : whether to replace what is at `out`
-    again : whether to take rows that the model was made from already, which then count twice. They are recognised by
+    again : whether to accept rows that the model already includes, which then count twice. Such rows are recognised by
         digests of their partitions, which a model written by ``save`` does not have
-    give_up : whether to abandon an unfinished extension of `path`: the model goes back to what it was before, and is
-        extended from there
+    give_up : whether to abandon an unfinished extension of `path`: the model is restored to its state before that
+        extension, and extended from there
     backend : where to run; default: the active Dask client, else this process
 
     Returns
@@ -95,7 +96,7 @@ def extend(
     Raises
     ------
     InputError, CheckpointError
-        If there is no finished model at `path`, the rows do not fit it, or it was made from them already.
+        If there is no finished model at `path`, the rows do not match it, or it already includes them.
     """
     store = open_run(path)
     source = rows_for(store, x, sample_weight)
@@ -105,17 +106,17 @@ def extend(
 
 
 def _at_its_end(model: Fit, run: Run) -> Fit:
-    """The estimator fitted by a run, which is followed to its end; it may be there already."""
+    """The estimator with the model of a run, after following the run to its end; the run may have ended already."""
     if run.fitted is not None:
         model.adopt(run.problem, run.fitted, run.history, run.chosen)
     for _ in model.follow(run):
         pass
-    model._rows = run.source  # also where no lap was left to make
+    model._rows = run.source  # also if no lap was left to run
     return model
 
 
 def load(path: str | os.PathLike[str]) -> Mixture | SVA | HDPTopicModel:
-    """The fitted model in a saved model or a run's checkpoint.
+    """Load the fitted model from a saved model or the checkpoint of a run.
 
     Parameters
     ----------
@@ -123,12 +124,12 @@ def load(path: str | os.PathLike[str]) -> Mixture | SVA | HDPTopicModel:
 
     Returns
     -------
-    model : DPMixture, FiniteMixture, SVA or HDPTopicModel, whichever it was, with its parameters
+    model : a DPMixture, FiniteMixture, SVA or HDPTopicModel, as was saved, with its parameters
 
     Raises
     ------
     CheckpointError
-        If there is no fitted model there, or a class of your own that it needs cannot be imported.
+        If there is no fitted model at `path`, or a user-defined class that it needs cannot be imported.
     """
     store = open_run(path)
     model = _estimator_of(store)
@@ -138,7 +139,7 @@ def load(path: str | os.PathLike[str]) -> Mixture | SVA | HDPTopicModel:
 
 
 def _estimator_of(store: RunStore | PreparationStore) -> Mixture | SVA | HDPTopicModel:
-    """The estimator that was asked for what is stored, not fitted."""
+    """An unfitted estimator of the stored class, with the stored parameters."""
     asked = store.asked()
     found: Mixture | SVA | HDPTopicModel = made(imported_class(asked.estimator, _ESTIMATORS), asked.parameters)
     return found

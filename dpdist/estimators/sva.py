@@ -1,4 +1,4 @@
-"""The estimator of sequential passes: one pass over rows, or a stream of them, that grows the model."""
+"""The estimator of sequential variational approximation: one pass over rows or a stream, which adds components."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dpdist.runs.specs import SVASpec
 from dpdist.storage.checkpoint import Fitted
 from dpdist.storage.history import History
 
-#: Why the components of rows that come block by block are a model.
+#: The stop reason of a model that was fitted to a stream of blocks.
 _STREAMED = "goes on with the next rows of partial_fit"
 
 
@@ -37,28 +37,28 @@ _STREAMED = "goes on with the next rows of partial_fit"
 class SVA(Clustering[SVASpec]):
     """Dirichlet-process mixture by sequential variational approximation: one pass that opens clusters as it goes.
 
-    Each row's responsibilities are computed under the clusters so far and a new one; the row is shared out, and a
-    cluster is opened if its share exceeds `threshold`. Clusters that turn out to be the same are merged, and rare ones
-    removed, at growing intervals (SVA-PM).
+    Each row's responsibilities are computed under the existing clusters and a new one, and the row is added to their
+    statistics. The new cluster is opened if its responsibility exceeds `threshold`. Redundant clusters are merged and
+    rare ones pruned at growing intervals (SVA-PM).
 
     Attributes
     ----------
     n_components_ : int
         Number of clusters, K.
     weights_ : (K,)
-        w_k / (alpha + n); ``rest_weight_`` is left to clusters not yet seen.
+        w_k / (alpha + n); ``rest_weight_`` is the weight of clusters not yet seen.
     component_ids_ : (K,) int64
-        Stable identities, kept through saving and extension with new data.
+        Stable identities, unchanged by saving and by extension with new data.
     components_ : xarray.Dataset
         Posterior means of the clusters' parameters in raw columns.
     n_features_in_, feature_names_in_ : int, (D,) array of str
-        Columns, and their names if the data had any.
+        Number of columns, and their names if the data had any.
     rows_seen_ : int
-        Rows passed that weigh anything.
+        Number of rows with positive weight that were passed over.
     pruned_weight_ : float
-        Weight of the rows whose clusters were removed.
+        Total weight of the rows of pruned clusters.
     history_ : xarray.Dataset
-        Rows, clusters, seconds and held-out score by round; the score is taken whenever rows grew by a twentieth.
+        Rows, clusters, seconds and held-out score by round; the score is computed each time the rows grew by 5 %.
 
     References
     ----------
@@ -105,11 +105,11 @@ class SVA(Clustering[SVASpec]):
         Parameters
         ----------
         x : (N, D) NumPy array, SciPy sparse matrix, pandas.DataFrame, dask.array, xarray.DataArray, zarr.Array, a path
-            to Zarr, or an iterator or dask.bag of (n, D) blocks, which is read once, in order; where that is
-            interrupted from the keyboard, the model is of the blocks so far
+            to Zarr, or an iterator or dask.bag of (n, D) blocks, which is read once, in order. After a keyboard
+            interrupt of such a stream, the model is fitted to the blocks so far
         y : ignored
         sample_weight : (N,) weights, zero or more, optional; not for streams
-        holdout : rows whose score is followed in ``history_``, optional
+        holdout : held-out rows whose score is recorded in ``history_``, optional; not for streams
 
         Returns
         -------
@@ -118,7 +118,7 @@ class SVA(Clustering[SVASpec]):
         Raises
         ------
         InputError
-            If the data or a parameter are not what was asked for.
+            If the data or a parameter is invalid.
         """
         blocks = stream_blocks(x)
         if blocks is not None:
@@ -128,12 +128,12 @@ class SVA(Clustering[SVASpec]):
         return self
 
     def partial_fit(self, x: object, y: object = None, sample_weight: npt.ArrayLike | None = None) -> Self:
-        """Pass over more rows, in the order given, from the clusters so far.
+        """Continue the pass with more rows, in the given order.
 
-        The first call fixes the family, its hyperparameters, the origin and the transform; when clusters are opened,
-        merged and removed is as the parameters say at each call. Each ends as a pass does, with clusters merged that
-        turned out to be the same and rare ones removed, for which all pairs are looked at; so give some thousand rows
-        at a time, or an iterator of blocks to :meth:`fit`, which does so at its end.
+        The first call fixes the family, its hyperparameters, the origin and the transform. The parameters that decide
+        when clusters are opened, merged and pruned are read at each call. Each call ends, as a pass does, by merging
+        redundant clusters, for which all pairs are tested, and pruning rare ones. Therefore give a few thousand rows at
+        a time; or give :meth:`fit` an iterator of blocks, which does this once at the end.
 
         Parameters
         ----------
@@ -144,7 +144,7 @@ class SVA(Clustering[SVASpec]):
         Raises
         ------
         InputError
-            If the rows are not like those before, or this is a cut of a model.
+            If the rows do not match the earlier ones, or this is a cut of a model.
         """
         if isinstance(getattr(self, "_predictor", None), Cut):
             raise InputError("a cut does not go on by itself; pass over more rows with its model, and cut that again.")
@@ -153,7 +153,7 @@ class SVA(Clustering[SVASpec]):
         return self
 
     def _advance(self, x: object, sample_weight: npt.ArrayLike | None = None) -> None:
-        """Pass over more rows and leave clusters as they are then, or, if any are refused, as they were."""
+        """Pass over more rows, without the final merges and pruning; if a row is invalid, the model is unchanged."""
         goes_on = self.__sklearn_is_fitted__()
         source, backend = self._rows_like_fitted(x, sample_weight), SerialBackend()
         if goes_on:
@@ -168,7 +168,7 @@ class SVA(Clustering[SVASpec]):
         self.adopt(problem, passed(named(running), _STREAMED), history, self._chosen)
 
     def _end_pass(self) -> None:
-        """The clusters after a last look for what is redundant."""
+        """Merge and prune for the last time."""
         running = last_look(self._problem, self._fitted.total)
         self.adopt(self._problem, passed(named(running), _STREAMED), self._history, self._chosen)
 
@@ -187,7 +187,7 @@ class SVA(Clustering[SVASpec]):
             for block in blocks:
                 if getattr(block, "shape", (1,))[:1] != (0,):
                     anew._advance(block)
-        except KeyboardInterrupt:  # its rows may not come again, and partial_fit goes on from the clusters so far
+        except KeyboardInterrupt:  # the stream may not be repeatable, so keep its clusters; partial_fit can continue
             if anew.__sklearn_is_fitted__():
                 self.adopt(anew._problem, anew._fitted, anew._history, anew._chosen)
             raise

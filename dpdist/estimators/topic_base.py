@@ -1,4 +1,4 @@
-"""What a fitted topic model tells: proportions, scores, words and weights of topics, however it was fitted."""
+"""Methods of fitted topic models: topic proportions, scores, top words and topic weights."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from dpdist.runs.specs import TopicSpec
 
 
 class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator[TopicSpec]):
-    """An estimator that has topics once it is fitted; subclasses fit it."""
+    """Base of topic estimators; subclasses implement the fit."""
 
     _problem: AnyTopicProblem
     _predictor: DocumentPredictor
     n_topics_: int
 
     def transform(self, x: object) -> np.ndarray:
-        """Expected proportions of the topics in documents, (N, K), rows sum to 1.
+        """Expected topic proportions of documents, (N, K), rows sum to 1.
 
-        They are posterior means over the topics in use; the mass that the model leaves to topics not in use is left
-        out. A document without words has the global weights. Documents are iterated until the expected tokens of their
-        topics change by 1e-6 an update on average, further than in a fit.
+        They are posterior means over the topics in use, renormalised without the mass of topics not in use. A document
+        without words gets the global weights. Each document is iterated until its expected tokens per topic change by
+        less than 1e-6 an update on average, which is stricter than in a fit.
 
         Parameters
         ----------
@@ -42,8 +42,8 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimato
         Raises
         ------
         InputError
-            If there is not a column for each word of the model's vocabulary, the documents are of a corpus that has
-            other words, or they are neither counts nor weights of words.
+            If the number of columns is not the size of the vocabulary, the corpus has other words, or an entry is
+            negative or not finite.
         """
         partitions = self._fitting(x).partitions
         return np.concatenate(ask_each(default_backend(), partitions, self._predictor, "proportions"))
@@ -51,18 +51,18 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimato
     def score(
         self, x: object, y: object = None, *, observed: object = None, share: float = 0.8, random_state: int = 0
     ) -> float:
-        """Mean log probability of tokens of documents of which others are seen, in nats a token.
+        """Mean log probability of held-out tokens given observed tokens of the same documents, in nats a token.
 
-        With the topics held fixed, proportions are fitted to the observed tokens of each document, and score its other
-        tokens (document completion: Bryant & Sudderth 2012, section 4).
+        The topics are fixed; the proportions of each document are fitted to its observed tokens and then score its
+        held-out tokens (document completion: Bryant & Sudderth 2012, section 4).
 
         Parameters
         ----------
-        x : (N, W) documents; or their tokens to score, where `observed` is given
+        x : (N, W) documents; if `observed` is given, their held-out tokens only
         y : ignored
-        observed : (N, W) the other tokens of the same documents, optional; both are held in memory
-        share : of each document's tokens, drawn at random, that are observed where they are not given
-        random_state : key of these draws; the same documents in the same order are divided alike however they come
+        observed : (N, W) observed tokens of the same documents, optional; `x` and `observed` are held in memory
+        share : share of each document's tokens that are observed, drawn at random, if `observed` is not given
+        random_state : seed of these draws; the same documents in the same order are divided alike in any format
 
         Raises
         ------
@@ -72,14 +72,14 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimato
         return self.completion(x, observed=observed, share=share, random_state=random_state).per_token
 
     def completion(self, x: object, *, observed: object = None, share: float = 0.8, random_state: int = 0) -> Score:
-        """What :meth:`score` is made of: nats a token, and the number of tokens scored."""
+        """As :meth:`score`, but with the number of scored tokens beside the nats a token."""
         if observed is not None:
             return self._fitted_predictor().score(self._loaded(observed), self._loaded(x))
         seed = whole(0).take("random_state", random_state)
         return complete_documents(self._predictor, self._fitting(x), default_backend(), share, seed)
 
     def perplexity(self, x: object, *, observed: object = None, share: float = 0.8, random_state: int = 0) -> float:
-        """exp(-score) of the same arguments."""
+        """exp(-score), with the arguments of :meth:`score`."""
         return float(np.exp(-self.score(x, observed=observed, share=share, random_state=random_state)))
 
     def top_words(self, vocabulary: Sequence[str] | None = None, words: int = 10) -> list[list[str]]:
@@ -88,12 +88,12 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimato
         Parameters
         ----------
         vocabulary : (W,) the word of each column; default: ``vocabulary_``
-        words : number of them
+        words : number of words per topic
 
         Raises
         ------
         InputError
-            If the vocabulary is of another size, or none is given and none known.
+            If the vocabulary is not of length W, or none is given and ``vocabulary_`` is None.
         """
         check_is_fitted(self)
         known = self.vocabulary_ if vocabulary is None else vocabulary
@@ -108,17 +108,17 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimato
         return top_words(self.components_, known, words)
 
     def coherence(self, x: object, words: int = 10) -> np.ndarray:
-        """Normalised pointwise mutual information of topics' top words within documents, (K,), from -1 to 1.
+        """Mean normalised pointwise mutual information of the top words of each topic in documents, (K,), in [-1, 1].
 
         Parameters
         ----------
         x : (N, W) documents, held in memory
-        words : most probable words of each topic that are looked at, two or more
+        words : number of top words of each topic, two or more
 
         Raises
         ------
         InputError
-            As for :meth:`transform`, or if there are no two words to look at.
+            As for :meth:`transform`, or if there are fewer than two words.
         """
         return coherence(self._fitted_predictor().topics, self._loaded(x), words)
 
@@ -129,23 +129,23 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimato
 
     @property
     def vocabulary_(self) -> list[str] | None:
-        """The word of each column, (W,), if the documents that the model was fitted to had them, else None."""
+        """The word of each column, (W,), or None if the fitted documents had no vocabulary."""
         check_is_fitted(self)
         return None if self._problem.words is None else list(self._problem.words)
 
     @property
     def concentration_(self) -> float:
-        """gamma, as given or as learned."""
+        """Concentration gamma of the global weights, given or learned."""
         return self._fitted_predictor().model.allocation.concentration
 
     @property
     def document_concentration_(self) -> float:
-        """alpha, as given or as learned."""
+        """Concentration alpha of the document proportions, given or learned."""
         return self._fitted_predictor().model.allocation.document_concentration
 
     @property
     def pseudocount_(self) -> float:
-        """eta, as given or as learned."""
+        """Dirichlet parameter eta of the topics' word distributions, given or learned."""
         return self._fitted_predictor().model.pseudocount
 
     @property
@@ -155,7 +155,7 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimato
 
     @property
     def rest_weight_(self) -> float:
-        """Expected weight of all topics not in use."""
+        """Expected total weight of topics not in use."""
         return self._fitted_predictor().weights()[1]
 
     @property
@@ -172,13 +172,13 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimato
         return self._predictor
 
     def _fitting(self, x: object) -> Source:
-        """Documents over the model's vocabulary."""
+        """The documents of `x`, checked against the model's vocabulary."""
         predictor, source = self._fitted_predictor(), as_source(x)
         predictor.check_source(source)
         return source
 
     def _loaded(self, x: object) -> sparse.csr_array:
-        """The same, in memory."""
+        """As :meth:`_fitting`, but loaded into memory."""
         return all_documents(self._fitting(x))
 
 
@@ -188,5 +188,5 @@ def _are_words(words: object) -> bool:
     return len(words) > 0 and all(isinstance(word, str) for word in words)
 
 
-#: What a vocabulary has to be.
+#: The check of a vocabulary.
 _WORDS = Wanted("a sequence of words, one a column", _are_words, list)

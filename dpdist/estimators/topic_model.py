@@ -1,4 +1,4 @@
-"""The estimator of topic models: a corpus of documents over topics whose number is learned."""
+"""The estimator of HDP topic models, which learns the number of topics."""
 
 from __future__ import annotations
 
@@ -31,50 +31,50 @@ from dpdist.storage.history import History
 class HDPTopicModel(TopicEstimator):
     """Hierarchical Dirichlet process topic model, whose number of topics is learned, by memoized or online inference.
 
-    Documents share topics, each in proportions of its own. New topics are looked for in documents that are
-    poorly explained, redundant topics are merged and superfluous ones deleted, each only if the bound on the evidence
-    of the whole corpus rises. Online inference (oHDP-SM) splits and merges topics on the bound of each
-    mini-batch; it passes over corpora too large to be visited often, or takes documents as they come (`partial_fit`).
+    Documents share topics, each in its own proportions. Births propose topics from poorly explained documents, merges
+    remove redundant topics and deletes superfluous ones; each is accepted only if the ELBO of the whole corpus rises.
+    Online inference (oHDP-SM) splits and merges topics on the bound of each mini-batch. It suits corpora too large to
+    be visited often, and documents that arrive over time (`partial_fit`).
 
     Weights, schedule and moves are three choices. Posterior weights under Memoized or Batch, with births, merges and
     deletes, are memoized inference of Hughes, Kim & Sudderth; ``Memoized(batches=1)`` is batch variational Bayes. A
-    point estimate under Stochastic with splits and merges is oHDP-SM of Bryant & Sudderth, to which deletes are added;
-    with none, ``OnlinePlan(split=False, merge=False, delete=False)``, their oHDP; under Batch it is their bHDP, whose
-    updates never lower the bound. Other combinations are refused.
+    point estimate under Stochastic is oHDP-SM of Bryant & Sudderth, to which deletes are added, or, without moves
+    (``OnlinePlan(split=False, merge=False, delete=False)``), their oHDP. A point estimate under Batch is their bHDP,
+    whose updates never lower the bound. Other combinations are refused.
 
     Attributes
     ----------
     n_topics_ : int
-        Number of topics, K, in the order that the bound prefers, larger ones mostly first. Online, in the order found,
-        and some may hold hardly a token.
+        Number of topics, K. Topics are in the order with the highest bound, mostly by decreasing size. Online, they are
+        in the order of creation, and some may hold hardly any tokens.
     elbo_ : float
         Lower bound on the evidence of the whole corpus as sequences of tokens, in nats, every constant included;
-        comparable across numbers of topics. Online: of the last mini-batch scaled to the corpus, under the topics
-        before it, and no bound on the evidence of the whole. Of a point estimate
-        under Batch: with its density, which is not comparable across numbers of topics.
+        comparable across numbers of topics. Online, it is the bound of the last mini-batch under the topics before it,
+        scaled to the corpus, which is no bound on the evidence of the whole. For a point estimate under Batch, it
+        includes the density of the point, which makes it incomparable across numbers of topics.
     components_ : (K, W)
         Expected probability of each word in each topic; rows sum to 1.
     concentration_, document_concentration_, pseudocount_ : float
-        As given, or as learned.
+        gamma, alpha and eta, given or learned.
     topic_weights_ : (K,)
-        Expected global weights; ``rest_weight_`` is left to topics not in use.
+        Expected global weights; ``rest_weight_`` is the weight of topics not in use.
     topic_ids_ : (K,) int64
-        Stable identities, kept through reordering, resuming and saving.
+        Stable identities, unchanged by reordering, resuming and saving.
     topic_sizes_ : (K,)
-        Expected tokens of each topic in the corpus; after `partial_fit` as its last mini-batches, scaled up, suggest.
+        Expected tokens of each topic in the corpus; online, estimated from the last mini-batches, scaled up.
     history_ : xarray.Dataset
-        ELBO, K and seconds by lap, or by mini-batch of `partial_fit`; every proposal, its gain and what became of it.
+        ELBO, K and seconds by lap, or by mini-batch of `partial_fit`; every proposal, its gain and its outcome.
     converged_ : bool
     stop_reason_ : str
     n_iter_ : int
-        Laps made, and mini-batches of `partial_fit`.
+        Number of laps and of mini-batches of `partial_fit`.
     n_features_in_ : int
         W, size of the vocabulary.
     feature_names_in_ : (W,) array of str
-        The word of each column, only where it is known: of a corpus that has them, or a data frame's names. Documents
-        with other words are refused; those of which no words are known are taken as they are.
+        The word of each column, set only if the corpus has a vocabulary or the data frame has column names. Documents
+        with other words are refused; the words of documents without a vocabulary cannot be checked.
     vocabulary_ : list of str or None
-        The same, None where it is not known; kept through saving.
+        The word of each column, or None if unknown; saved with the model.
 
     References
     ----------
@@ -122,9 +122,9 @@ class HDPTopicModel(TopicEstimator):
 
         Parameters
         ----------
-        x : (N, W) counts of words as SciPy sparse matrix, NumPy array, data frame, dask.array or Zarr, a row a
-            document, or the path of a corpus. Documents without words change nothing under posterior weights. Weights
-            of words that are not whole, such as tf-idf, count as that many tokens
+        x : (N, W) word counts, one row a document, as SciPy sparse matrix, NumPy array, data frame, dask.array or Zarr;
+            or the path of a corpus. Documents without words do not affect a fit with posterior weights. A fractional
+            entry, such as tf-idf, counts as that many tokens
         y : ignored
         checkpoint_path, overwrite, backend : as for :meth:`iter_fit`
 
@@ -135,25 +135,25 @@ class HDPTopicModel(TopicEstimator):
         Raises
         ------
         InputError
-            If an entry is negative or not finite, none has words, or a parameter is not what was asked for.
+            If an entry is negative or not finite, no document has words, or a parameter is invalid.
         """
         for _ in self.iter_fit(x, checkpoint_path=checkpoint_path, overwrite=overwrite, backend=backend):
             pass
         return self
 
     def partial_fit(self, x: object, y: object = None, *, documents: int | None = None) -> Self:
-        """Take in one mini-batch of documents, by online inference in this process.
+        """Update the model with one mini-batch of documents, by online inference in this process.
 
-        A model that is not fitted begins with topics found in this mini-batch; one fitted online, by mini-batches or
-        loaded goes on from there; one of memoized or batch inference from its topics and expected global weights, as
-        before a first mini-batch. Rates and moves are the estimator's own where they are online, else those of
-        ``Stochastic(forgetting=0.5)`` and ``OnlinePlan()``; what is learned is the estimator's own.
+        An unfitted model is initialised from topics found in this mini-batch. A model fitted online continues from its
+        state. A model fitted by memoized or batch inference continues from its topics and expected global weights, as
+        if this were the first mini-batch. Learning rates and moves are those of the estimator if it is online,
+        otherwise ``Stochastic(forgetting=0.5)`` and ``OnlinePlan()``; `learn` applies as in a fit.
 
         Parameters
         ----------
         x : (n, W) documents, as for :meth:`fit`, held in memory
         y : ignored
-        documents : D >= n, in the whole corpus, to which mini-batches are scaled; default: all that were seen so far
+        documents : D >= n, size of the whole corpus, to which mini-batches are scaled; default: the documents so far
 
         Returns
         -------
@@ -162,8 +162,8 @@ class HDPTopicModel(TopicEstimator):
         Raises
         ------
         InputError
-            If an entry is negative or not finite, they are over another vocabulary, none of the first mini-batch has
-            words, or there are fewer documents in the corpus than in the mini-batch.
+            If an entry is negative or not finite, the vocabulary differs from the model's, the first mini-batch has no
+            words, or `documents` is less than n.
         """
         begun = self.__sklearn_is_fitted__()
         source = self._fitting(x) if begun else as_source(x)

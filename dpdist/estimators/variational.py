@@ -1,4 +1,4 @@
-"""The estimators of mixtures that laps over all rows fit: Dirichlet-process and finite ones."""
+"""The estimators of Dirichlet-process and finite mixtures, fitted by laps over all rows."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from dpdist.runs.specs import FiniteSpec, MixtureSpec
 class DPMixture(Mixture):
     """Dirichlet-process mixture: a clustering whose number of clusters is learned.
 
-    From one cluster on, splits, regroups, merges and deletes change the model wherever the evidence lower bound of all
-    rows rises. ``Memoized(batches=1)`` is batch variational Bayes. Fitting is on the active Dask client's workers, or
-    in this process, to the same bits.
+    A fit starts from one cluster by default. Splits, regroups, merges and deletes are proposed, and accepted only if
+    the evidence lower bound of all rows rises. ``Memoized(batches=1)`` is batch variational Bayes. A fit runs on the
+    workers of the active Dask client, or in this process, with the same result to the bit.
 
     Attributes
     ----------
@@ -26,24 +26,24 @@ class DPMixture(Mixture):
     elbo_ : float
         Exact evidence lower bound of the whole data in raw columns, in nats, every constant included.
     weights_ : (K,)
-        Posterior mean mixture weights; ``rest_weight_`` is left to clusters not yet seen.
+        Posterior mean mixture weights; ``rest_weight_`` is the weight of clusters not yet seen.
     component_ids_ : (K,) int64
-        Stable identities, kept through reordering, resuming and saving.
+        Stable identities, unchanged by reordering, resuming and saving.
     components_ : xarray.Dataset
         Posterior means of the clusters' parameters in raw columns; with PCA, covariances take K x D x D numbers for
         the D raw columns, and are not stored.
     means_, covariances_ : (K, D), and (K, D, D) or (K, D)
-        Of these, of families that have such; as scikit-learn's mixtures have them.
+        The means and covariances in ``components_``, for families that have them, as in scikit-learn's mixtures.
     labels_ : (N,) int64
-        Labels of the rows that were fitted, computed when they are first asked for.
+        Labels of the fitted rows, computed at the first access.
     n_features_in_, feature_names_in_ : int, (D,) array of str
-        Columns, and their names if the data had any.
+        Number of columns, and their names if the data had any.
     history_ : xarray.Dataset
-        ELBO, K and seconds by lap; every proposal, its exact gain and what became of it.
+        ELBO, K and seconds by lap; every proposal, its exact gain and its outcome.
     converged_ : bool
     stop_reason_ : str
     n_iter_ : int
-        Laps made.
+        Number of laps.
 
     Examples
     --------
