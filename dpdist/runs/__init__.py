@@ -1,1 +1,1 @@
-"""A run of any method, from its specification to its end."""
+"""Runs of all methods: specification, preparation, driver, checkpoints and outputs."""

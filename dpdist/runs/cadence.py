@@ -1,4 +1,4 @@
-"""When a checkpoint is due: often where it is cheap, seldom where it is dear, so that it never costs much of a run."""
+"""When a checkpoint is due: often if writing is fast, rarely if it is slow, within a fixed share of the run's time."""
 
 from __future__ import annotations
 
@@ -7,47 +7,48 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-#: Share of a run's time that its checkpoints may take.
+#: Largest share of a run's time that checkpoints may take.
 SHARE = 0.03
-#: Seconds between two checkpoints at most, whatever they cost, unless told otherwise.
+#: Default of the longest time between two checkpoints, whatever they cost, in seconds.
 CHECKPOINT_SECONDS = 600.0
 
 
 class Cadence:
-    """Follows what checkpoints cost.
+    """Decides when checkpoints are due, from what they cost.
 
-    The next is due when one as dear as the last would leave all of them within their share of the time so far, and the
-    last within its share of the time since it began, so that they do not come in a row where there was time to spare.
-    When checkpoints are made depends on time; what is found does not.
+    The next checkpoint is due when two conditions hold, assuming that it costs as much as the last one: all checkpoints
+    together stay within SHARE of the time since the start, and the last one within SHARE of the time since it began, so
+    that checkpoints do not follow each other at once after a quiet time. The times of checkpoints vary; the results of
+    the run do not depend on them.
 
     Parameters
     ----------
-    clock : seconds
+    clock : returns seconds
 
     Attributes
     ----------
-    spent : seconds that writing took, of all checkpoints so far
+    spent : seconds spent on writing all checkpoints so far
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self.spent = 0.0
         self._start = clock()
-        self._began, self._cost = self._start, 0.0  # of the last; infinite until it is written
+        self._began, self._cost = self._start, 0.0  # of the last checkpoint; the cost is infinite until it is written
 
     def due(self, longest: float) -> bool:
-        """Whether it is time for a checkpoint, `longest` seconds after the last began in any case; the first is."""
+        """Whether a checkpoint is due, by cost or because the last began `longest` seconds ago. The first always is."""
         now, cost = self._clock(), self._cost
         cheap = cost <= SHARE * (now - self._began) and self.spent + cost <= SHARE * (now - self._start)
         return cheap or now - self._began >= longest
 
     def begin(self) -> None:
-        """A checkpoint is begun."""
+        """Note that a checkpoint begins."""
         self._began, self._cost = self._clock(), math.inf
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Within it the checkpoint begun last is written, in whatever thread."""
+        """Measure the writing of the checkpoint that began last; may be used in another thread."""
         before = self._clock()
         try:
             yield

@@ -1,4 +1,4 @@
-"""What a command is told: a TOML file and options that override it, as a spec and the places of its data."""
+"""Configuration of a command: a TOML file, overridden by options, as a spec and the paths of its data."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from dpdist.runs.run import Run
 from dpdist.runs.specs import SPECS, Spec
 from dpdist.storage.checkpoint import Asked
 
-#: Where data are.
+#: The check of a path of data.
 _PLACE = instance("a path or URL, as text", str).or_none("none")
-#: Which columns of them are taken or left out.
+#: The check of the columns that are taken or dropped.
 _NAMES = Wanted[Any](
     "a list of names, as in ['A', 'B']",
     lambda value: isinstance(value, list | tuple) and all(isinstance(name, str) for name in value),
 ).or_none("all")
 _CHOICES = {"fit": ("columns", "drop"), "sva": ("columns", "drop"), "topics": ()}
-#: Places that each command is told beside the settings of its spec.
+#: Paths that each command takes beside the settings of its spec.
 _PLACES = {"fit": ("data", "holdout"), "sva": ("data", "holdout"), "topics": ("data",)}
 
 
 @dataclass(frozen=True, eq=False)
 class Config:
-    """What a command is told.
+    """The configuration of a command.
 
     Parameters
     ----------
-    spec : what is asked for
+    spec : the checked settings
     data, holdout : absolute paths or URLs, or None
-    tables : the same as plain values, which :func:`parse_config` takes, and which columns of files are chosen
+    tables : the same configuration as plain values that :func:`parse_config` accepts, including the choice of columns
     """
 
     spec: Spec
@@ -48,12 +48,12 @@ class Config:
     tables: Mapping[str, object]
 
     def source(self) -> Source:
-        """The data that are told, with the columns that are asked for."""
+        """The configured data, with the chosen columns."""
         assert self.data is not None, "data are told"
         return chosen_source(self.data, self.tables)
 
     def prepare(self, source: Source, out: str | Path, overwrite: bool, backend: Backend, request: str = "") -> Run:
-        """The work, ready to run on `source` and kept at `out`; `request` is the identity of the one it is begun by."""
+        """A run on `source`, ready to iterate and stored at `out`; `request` identifies its submission, if any."""
         spec = self.spec
         output = Output(out, self.tables, overwrite, Asked(spec.estimator, spec.parameters), request)
         method = method_named(spec.method, self.holdout, source.names, self.tables)
@@ -61,17 +61,17 @@ class Config:
 
 
 def read_config(command: str, path: str | Path | None, options: Mapping[str, object]) -> Config:
-    """What a TOML file says, overridden by options.
+    """The configuration in a TOML file, overridden by options.
 
     Parameters
     ----------
     command : fit, sva or topics
-    options : plain values of the settings that are given, in a dict of their own for a table
+    options : plain values of the given settings; a table is a nested dict
 
     Raises
     ------
     InputError
-        If the file cannot be read or an entry is wrong: where, what was expected, what came.
+        If the file cannot be read or an entry is wrong; the message names the entry, what is expected, and its value.
     """
     try:
         given = {} if path is None else tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
@@ -85,7 +85,7 @@ def read_config(command: str, path: str | Path | None, options: Mapping[str, obj
 
 
 def parse_config(command: str, tables: Mapping[str, object]) -> Config:
-    """What plain values say; raises :class:`InputError` as :func:`read_config` does."""
+    """The configuration in plain values; raises :class:`InputError` as :func:`read_config` does."""
     places = {}
     for name in _PLACES[command]:
         place = _PLACE.take(name, tables.get(name))
@@ -94,7 +94,7 @@ def parse_config(command: str, tables: Mapping[str, object]) -> Config:
         _NAMES.take(name, tables.get(name))
     spec = SPECS[command].from_table(tables, (*places, *_CHOICES[command]))
     told = {**tables, **places}
-    if "initial" in tables:  # a path holds wherever it is read, too
+    if "initial" in tables:  # an absolute path, which is valid in any working directory
         told["initial"] = spec.initial  # type: ignore[attr-defined]
     return Config(spec, places["data"], places.get("holdout"), told)
 
@@ -107,5 +107,5 @@ def _merged(given: Mapping[str, object], options: Mapping[str, object]) -> dict[
 
 
 def _as_table(value: object) -> dict[str, object]:
-    """The table of which a setting is told, maybe by its name alone."""
+    """A setting as a table, also if it is given by name alone."""
     return {"name": value} if isinstance(value, str) else dict(value) if isinstance(value, Mapping) else {}

@@ -1,8 +1,8 @@
-"""What a person watching a run sees, as plain values that travel: batches, laps and notes.
+"""Events of a run that a person watches, as plain serialisable values: batches, laps and notes.
 
-A coordinator makes events of its steps and tells them to a :class:`Broadcast`, which stamps them with the run, its own
-session and a number, and hands them to an outlet (a Dask scheduler's event topics, for one) from a thread of its own.
-Whoever comes late reads what the outlet kept, and by the numbers misses nothing and doubles nothing.
+A coordinator turns its steps into events and gives them to a :class:`Broadcast`. This stamps each event with the run,
+its session and a sequence number, and sends it from a separate thread, for example to the event topics of a Dask
+scheduler. A reader who connects late reads the stored events; sequence numbers reveal gaps and duplicates.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from dpdist.runs.methods.base import AnyMethod
 from dpdist.runs.run import Run
 from dpdist.storage.history import LapRow
 
-#: Topic of laps and notes; a scheduler keeps the last thousand.
+#: Topic of laps and notes; a scheduler stores the last thousand events of a topic.
 TOPIC = "dpdist"
-#: Topic of batches, apart so that the many batches of an hour do not push its laps out of what is kept.
+#: Topic of batches. It is separate because many batches would displace the laps from what the scheduler stores.
 BATCH_TOPIC = "dpdist-batches"
 TOPICS = (TOPIC, BATCH_TOPIC)
 
 
 def _written(value: float) -> float | str:
-    """JSON has no infinities and no NaN: they are written as "inf", "-inf" and "nan"."""
+    """A number for JSON, which has no infinities and no NaN: these become "inf", "-inf" and "nan"."""
     return value if math.isfinite(value) else str(value)
 
 
@@ -48,12 +48,12 @@ Count = Annotated[int, Field(ge=1)]
 
 @dataclass(frozen=True, kw_only=True)
 class Stamp:
-    """Where an event comes from; filled in by :class:`Broadcast`.
+    """The origin of an event, filled in by :class:`Broadcast`.
 
     Parameters
     ----------
     run : label of the run
-    session : the coordinator's life in which it happened; a resumed run has another
+    session : identity of the coordinator process; a resumed run has another
     sequence : number within the session, from 1
     """
 
@@ -64,15 +64,15 @@ class Stamp:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchEvent(Stamp):
-    """A batch is in.
+    """A batch was completed.
 
     Parameters
     ----------
-    lap : lap under way, from 1
-    done : batches of the lap that are in
+    lap : the current lap, from 1
+    done : completed batches of the lap
     of : batches in the lap
-    rows : rows of the lap visited so far; None where not known
-    rows_per_second : since the lap began or the run went on; None where not known
+    rows : rows of the lap visited so far; None if unknown
+    rows_per_second : rate since the lap began or the run was resumed; None if unknown
     """
 
     kind: Literal["batch"] = "batch"
@@ -85,22 +85,22 @@ class BatchEvent(Stamp):
 
 @dataclass(frozen=True, kw_only=True)
 class LapEvent(Stamp):
-    """A lap has ended, or a round of a sequential pass.
+    """A lap, or a round of a sequential pass, has ended.
 
     Parameters
     ----------
     lap : its number, from 1
-    of : laps in all, where it is known how many there will be
-    rows : rows in all, or documents; of a pass those passed so far
-    n_components : components after its moves
+    of : number of laps in all, if known in advance
+    rows : all rows or documents; for a sequential pass, those passed so far
+    n_components : components after the moves of the lap
     seconds : wall time of the lap
-    elbo : after its moves, nats, whole data; None where the method has none
-    per_unit : the same a row, or a token of a topic model's documents
+    elbo : after the moves, nats, whole data; None if the method has none
+    per_unit : ELBO per row, or per token of a topic model's documents
     unit : row or token
-    holdout : mean log predictive density of held-out rows, nats; None where they were not scored
-    accepted : moves taken, by kind
-    refining : proposals that are refined in further laps before they are judged
-    new, gone : components that the lap before did not end with, and those it did that are no more; None where not known
+    holdout : mean log predictive density of held-out rows, nats; None if they were not scored
+    accepted : accepted moves, by kind
+    refining : proposals that are refined in further laps before they are evaluated
+    new, gone : number of components added and removed since the end of the previous lap; None if unknown
     batches : batches in the next lap
     rows_per_second : as in :class:`BatchEvent`
     """
@@ -124,26 +124,26 @@ class LapEvent(Stamp):
 
 
 class Happening(StrEnum):
-    """What a note is about."""
+    """The subject of a note."""
 
     NOTE = "note"
-    RESUBMITTED = "resubmitted"  # tasks that the cluster lost are begun again
-    STUCK = "stuck"  # workers that did not come forward are restarted
-    RESTARTED = "restarted"  # the cluster is a new one
+    RESUBMITTED = "resubmitted"  # tasks that the cluster lost are submitted again
+    STUCK = "stuck"  # unresponsive workers are restarted
+    RESTARTED = "restarted"  # the run continues on a new cluster
     CHECKPOINT = "checkpoint"  # written
     ENDED = "ended"  # the last event of a session that was not killed
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoteEvent(Stamp):
-    """Something that a sentence says.
+    """A message in a sentence.
 
     Parameters
     ----------
-    sentence : for a person
-    about : a :class:`Happening`, or one that only a newer version knows
-    count : how many things it happened to, such as tasks
-    time : when, in seconds since 1970
+    sentence : the message
+    about : a :class:`Happening`, or a subject that only a newer version knows
+    count : number of things concerned, such as tasks
+    time : seconds since 1970
     """
 
     kind: Literal["note"] = "note"
@@ -159,13 +159,13 @@ _EVENTS: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="
 
 
 def to_dict(event: Event) -> dict[str, Any]:
-    """Plain values, fit for JSON and for msgpack."""
+    """The event as plain values that JSON and msgpack can store."""
     plain: dict[str, Any] = _EVENTS.dump_python(event, mode="json")
     return plain
 
 
 def from_dict(plain: object) -> Event | None:
-    """The event that :func:`to_dict` wrote; None for what this version cannot read, such as a kind made later."""
+    """The event written by :func:`to_dict`; None if this version cannot read it, such as a kind added later."""
     try:
         return _EVENTS.validate_python(plain)
     except ValidationError:
@@ -173,14 +173,14 @@ def from_dict(plain: object) -> Event | None:
 
 
 class Pace:
-    """Rows visited, rows a second, and components new and gone, from step to step of a run.
+    """Counts visited rows, rows a second, and new and removed components, from step to step of a run.
 
     Parameters
     ----------
     batch_rows : rows of each batch of a lap
-    state : of the run, before its first step here
-    ids : of the components at the end of the lap before; None where it is not known
-    clock : seconds
+    state : of the run, before its first step in this process
+    ids : of the components at the end of the previous lap; None if unknown
+    clock : returns seconds
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class Pace:
 
     @classmethod
     def of(cls, run: Run) -> Pace:
-        """How a run goes from here on; amid the first lap components may be others than when it began."""
+        """The pace of a run from now on. Within the first lap, the components at its start may be unknown."""
         begun = None if run.state.visited else run.state.ids
         ids = begun if run.fitted is None else run.fitted.ids
         return cls(run.method.batch_rows(run.problem, run.source), run.state, ids)
@@ -203,14 +203,14 @@ class Pace:
     def after(self, step: Step) -> tuple[int, float]:
         """Rows of the lap visited after `step`, and rows a second since the lap began or the run went on."""
         now, visited = self._clock(), self._visited(step.state)
-        rows = visited or sum(self._rows)  # a lap's end leaves none visited of the next; that of a pass's round, all
+        rows = visited or sum(self._rows)  # after a lap no row of the next is visited, after a round of a pass all are
         pace = (rows - self._before) / max(now - self._began, 1e-9)
         if step.info is not None:
             self._began, self._before = now, visited
         return rows, pace
 
     def turnover(self, info: Info) -> tuple[int | None, int | None]:
-        """Components of a lap's end that those of the lap before are not, and the other way round, where known."""
+        """Number of components added and removed since the end of the previous lap; None if unknown."""
         before, self._ids = self._ids, info.ids
         if before is None:
             return None, None
@@ -221,7 +221,7 @@ class Pace:
 
 
 def event_of_step(method: AnyMethod, step: Step, pace: Pace | None = None) -> BatchEvent | LapEvent:
-    """What a step of a run shows; with `pace` also how fast."""
+    """The event of a step of a run; with `pace`, it includes the rates."""
     rows, speed = (None, None) if pace is None else pace.after(step)
     state, info = step.state, step.info
     if info is None:
@@ -236,7 +236,7 @@ def event_of_step(method: AnyMethod, step: Step, pace: Pace | None = None) -> Ba
 
 
 def event_of_lap(method: AnyMethod, row: LapRow, accepted: Mapping[str, int]) -> LapEvent:
-    """What the history tells of a lap."""
+    """The event of a lap in the history."""
     has_bound = not math.isnan(row.elbo)
     return LapEvent(
         lap=row.lap,
@@ -252,12 +252,12 @@ def event_of_lap(method: AnyMethod, row: LapRow, accepted: Mapping[str, int]) ->
 
 
 def note(about: Happening, sentence: str, count: int = 1) -> NoteEvent:
-    """A note of this moment."""
+    """A note with the current time."""
     return NoteEvent(about=about.value, sentence=sentence, count=count, time=time.time())
 
 
 def plan_note(run: Run) -> NoteEvent:
-    """How many workers have something to do at a time, and whether there are more."""
+    """A note of how many workers can work at a time, and whether there are more."""
     partitions, workers = len(run.source.partitions), run.backend.threads
     useful = run.method.useful_workers(run.problem, partitions)
     told = (
@@ -270,12 +270,12 @@ def plan_note(run: Run) -> NoteEvent:
 
 
 def count_of(number: int, thing: str) -> str:
-    """A number of things."""
+    """A number with its noun in singular or plural."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def notes_of_counts(before: Counts, now: Counts) -> list[NoteEvent]:
-    """What a backend went through between two looks at it, each kind in one note."""
+    """Notes of resubmitted tasks, restarted workers and lost workers between two readings of a backend's counts."""
     told = [
         (Happening.RESUBMITTED, now.resubmissions - before.resubmissions, "task", "begun again: the cluster lost"),
         (Happening.STUCK, now.restarts - before.restarts, "worker", "restarted: no sign of life from"),
@@ -292,11 +292,11 @@ def notes_of_counts(before: Counts, now: Counts) -> list[NoteEvent]:
 
 
 def in_order(kept: Iterable[tuple[float, object]]) -> list[Event]:
-    """Events as a scheduler keeps them under several topics, as they happened.
+    """The events that a scheduler stored under several topics, in their order.
 
     Parameters
     ----------
-    kept : (time of arrival, message); what cannot be read is left out
+    kept : (time of arrival, message); unreadable messages are left out
     """
     read = [from_dict(message) for _, message in sorted(kept, key=lambda pair: pair[0])]
     events = [event for event in read if event is not None]
@@ -305,22 +305,22 @@ def in_order(kept: Iterable[tuple[float, object]]) -> list[Event]:
 
 
 class Broadcast:
-    """Sends the events of one session of a run, without ever keeping the run waiting.
+    """Sends the events of one session of a run in a separate thread, so that the run never waits.
 
-    A batch is dropped if the last one was sent less than `interval` seconds ago or others are still waiting to be
-    sent; nothing else is.
+    A batch event is dropped if the previous one was sent less than `interval` seconds ago or other events are still
+    queued. No other event is dropped.
 
     Parameters
     ----------
     run : label
-    send : sends one event, and says whether it went out; called from one thread, and may take its time. Raises nothing
-        that is the network's fault
-    interval : seconds between batches at least
+    send : sends one event, and returns whether this succeeded; called from one thread, may block, and must not raise on
+        network errors
+    interval : least seconds between two batch events
 
     Attributes
     ----------
-    dropped : batches not sent
-    lost : events that could not be sent
+    dropped : batch events not sent
+    lost : events whose sending failed
     """
 
     def __init__(self, run: str, send: Callable[[Event], bool], interval: float = 0.3) -> None:
@@ -332,7 +332,7 @@ class Broadcast:
         self._thread.start()
 
     def tell(self, event: Event) -> None:
-        """Send one event, soon; from any thread."""
+        """Queue one event for sending; may be called from any thread."""
         if isinstance(event, BatchEvent):
             now = time.monotonic()
             if now - self._last_batch < self._interval or not self._waiting.empty():
@@ -342,7 +342,7 @@ class Broadcast:
         self._waiting.put(event)
 
     def close(self, timeout: float = 10.0) -> None:
-        """Send what waits, for `timeout` seconds at most: a scheduler may have to import dpdist first."""
+        """Send the queued events, within `timeout` seconds, as a scheduler may have to import dpdist first."""
         self._waiting.put(None)
         self._thread.join(timeout)
 

@@ -1,4 +1,4 @@
-"""A pass that goes on from a finished model with new rows, without those it was made from."""
+"""Sequential passes that extend a finished model with new rows, without reading the old rows."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def prepare_extension(
     again: bool = False,
     give_up: bool = False,
 ) -> Run:
-    """A pass over new rows, ready to run, its first checkpoint written.
+    """A sequential pass over new rows, ready to iterate, with its first checkpoint written.
 
     Parameters
     ----------
     path, source, backend, out, overwrite, again, give_up : as for :func:`dpdist.extend`
-    settings : plain values kept with the checkpoint, by which the command line resumes; beside which columns of files
-        the model was made from
+    settings : plain values stored in the checkpoint, with which the command line resumes; the choice of columns of the
+        model is added
 
     Raises
     ------
@@ -87,9 +87,9 @@ def prepare_extension(
 def _new_rows(
     store: RunStore, problem: SVAProblem, source: Source, backend: Backend, again: bool
 ) -> tuple[Source, Mapping[str, object]]:
-    """Rows to go on with, and their fingerprint; raises :class:`InputError` unless the model takes such rows, and was
-    not made from them, or may be `again`."""
-    source = cut_as_before(source, store.attributes["fingerprint"])  # so that rows it was made from are known again
+    """The new rows, cut as the model's, and their fingerprint; raises :class:`InputError` if the model does not accept
+    such rows, or includes them already and `again` is false."""
+    source = cut_as_before(source, store.attributes["fingerprint"])  # to recognise rows included
     check_new_rows(problem.preparation, problem.learner, source, backend, "SVA")
     fingerprint = source.fingerprint()
     if digest_of_data(fingerprint) in store.taken and not again:
@@ -104,7 +104,7 @@ _Held = tuple[SVAProblem, SVAState, History, Asked]
 
 
 def _finished_pass(store: RunStore) -> _Held:
-    """What the store of a finished pass holds."""
+    """The contents of the store of a finished sequential pass."""
     fitted = store.fitted()
     if fitted is None or fitted.stop is None:
         or_else = ", or leave its last rows out with give_up=True" if store.going_on else ""
@@ -113,8 +113,8 @@ def _finished_pass(store: RunStore) -> _Held:
 
 
 def _as_finished_pass(store: RunStore) -> _Held:
-    """A model fitted otherwise as if a pass had made it, whose likelihood and transform are the fit's own; a
-    concentration that was learned is its posterior mean."""
+    """A model of another method, converted to a finished sequential pass with the same likelihood and transform. A
+    learned concentration is replaced by its posterior mean."""
     base, fitted, asked = store.problem(), store.model(), store.asked().parameters
     rule = rule_of(base.model.allocation, fitted.total.counts)
     spec = SVASpec(

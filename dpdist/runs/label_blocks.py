@@ -1,8 +1,8 @@
-"""Blocks of rows whose labels are written together: which are there of a labelling that was killed, and which lack.
+"""Blocks of rows whose labels are written together, and which of them an interrupted labelling still lacks.
 
-Once all that is said of a block stands in its chunks, a mark beside them holds the digests of what was said, and of
-the partitions that the block lies in. A labelling that goes on reads both once more for marked blocks, and predicts
-anew what lacks, is damaged, or is of rows that changed since.
+When all values of a block are written, a mark beside them stores the digests of these values and of the partitions that
+overlap the block. A resumed labelling verifies both digests for marked blocks, and predicts again the blocks that are
+missing, damaged, or whose rows have changed.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from dpdist.data.base import Partition
 from dpdist.data.filling import array_at
 from dpdist.execution import Backend
 
-#: What describes arrays, by their names.
+#: Zarr metadata of arrays, by name.
 Arrays: TypeAlias = Mapping[str, Mapping[str, object]]
-#: Rows of a block: a power of two, so that it is made of whole chunks.
+#: Rows of a block: a power of two, so that it consists of whole chunks.
 BLOCK_ROWS = 2**16
 #: Folder of the marks.
 MARKS = "written"
-#: Partitions under way at once, at least.
+#: Least number of partitions processed at a time.
 TOGETHER = 32
 
 
@@ -39,7 +39,7 @@ class Block(NamedTuple):
 
 
 class Layout:
-    """How partitions lie in blocks.
+    """How partitions overlap blocks.
 
     Parameters
     ----------
@@ -52,39 +52,39 @@ class Layout:
 
     @cached_property
     def blocks(self) -> list[Block]:
-        """All of them, in order."""
+        """All blocks, in order."""
         rows = self.partitions[-1].stop
         return [Block(start, min(start + BLOCK_ROWS, rows)) for start in range(0, rows, BLOCK_ROWS)]
 
     def inside(self, block: Block) -> range:
-        """Places of the partitions that a block lies in."""
+        """Positions of the partitions that overlap a block."""
         return range(bisect_right(self._starts, block.start) - 1, bisect_left(self._starts, block.stop))
 
     def all_inside(self, blocks: Sequence[Block]) -> list[int]:
-        """Places of the partitions that some blocks lie in, in order."""
+        """Positions of the partitions that overlap any of some blocks, in order."""
         return sorted({place for block in blocks for place in self.inside(block)})
 
 
 def mark(where: str, block: Block, digests: Mapping[int, str], said: Mapping[str, str]) -> None:
-    """Note that a block is written.
+    """Record that a block is written.
 
     Parameters
     ----------
     where : path or URL of the arrays
-    block : of their rows
-    digests : of the partitions that it lies in, by the row at which they start
-    said : digests of what was written, by the name of its array
+    block : the rows that were written
+    digests : of the partitions that overlap it, by the row at which they start
+    said : digests of the written values, by array name
     """
     told = [[list(each) for each in sorted(digests.items())], dict(said)]
     place_of(where).replace(f"{MARKS}/{block.start:015d}", json.dumps(told).encode())
 
 
 def lacking(where: str, metadata: Arrays, layout: Layout, backend: Backend) -> list[Block]:
-    """The blocks that are not written, or damaged, or not of the rows as they are now.
+    """The blocks that are not written, are damaged, or do not match the current rows.
 
     Parameters
     ----------
-    where, metadata : path or URL of the arrays, and what describes each
+    where, metadata : path or URL of the arrays, and the Zarr metadata of each
     layout : of the rows
     """
     marks = _marks(where)
@@ -107,7 +107,7 @@ def lacking(where: str, metadata: Arrays, layout: Layout, backend: Backend) -> l
 
 
 def _marks(where: str) -> dict[int, object]:
-    """What marks say, by the first row of their block."""
+    """The contents of all marks, by the first row of their block."""
     place, found = place_of(where), dict[int, object]()
     for name in filter(str.isdigit, place.names(MARKS)):
         data = place.read(f"{MARKS}/{name}")
@@ -121,14 +121,14 @@ def _digest(partition: Partition) -> str:
 
 
 def _written(where: str, metadata: Arrays, block: Block) -> dict[str, str] | None:
-    """Digests of what stands in the chunks of a block, by the name of its array; None if it cannot be read."""
+    """Digests of the stored values of a block, by array name; None if they cannot be read."""
     try:
         found = {name: array_at(where, about, name)[block.start : block.stop] for name, about in metadata.items()}
-    except Exception:  # whatever the libraries say of damage
+    except Exception:  # damage can raise any error of the libraries
         return None
     return {name: digest_of_values(np.asarray(values)) for name, values in found.items()}
 
 
 def digest_of_values(values: np.ndarray) -> str:
-    """Of what is said of some rows."""
+    """Digest of the values of some rows."""
     return digest_of(np.ascontiguousarray(values).data)

@@ -1,4 +1,4 @@
-"""Labels with the rows' own ids, beside them in Zarr or in a table that any program reads, CSV or Parquet."""
+"""Labels together with the row ids: arrays in Zarr, or a CSV or Parquet table for other programs."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow
 
-#: Endings of tables of labels.
+#: File endings of label tables.
 TABLES = (".csv", ".tsv", ".parquet")
-#: Endings of files as which labels are not written, lest a folder is called so.
+#: File endings that are refused, as otherwise a Zarr folder would get a name with such an ending.
 _OTHERS = frozenset(
     {".txt", ".dat", ".data", ".json", ".jsonl"}
     | {".npy", ".npz", ".h5", ".hdf5", ".xlsx", ".feather", ".arrow", ".orc", ".pkl"}
 )
-#: Column with the stable identity of the component that a label stands for.
+#: Column with the stable id of the labelled component.
 COMPONENT = "component_id"
-#: Array of the labels of several components a row, best first.
+#: Array of the most probable components of each row, best first.
 TOP = "top_label"
 #: Rows of a block.
 BLOCK = 2**16
-#: How pandas is told to compress, by the ending; gzip would keep the time, and then no two files would be the same.
+#: Compression option of pandas, by file ending; gzip gets a fixed mtime, so that equal tables are equal files.
 _COMPRESSION = {".gz": {"method": "gzip", "mtime": 1}, ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
 
 
 class RowIds(NamedTuple):
-    """What rows are called.
+    """The ids of all rows.
 
     Parameters
     ----------
-    name : of the column with their ids
+    name : of the column of ids
     cells : the ids in order, some at a time
     """
 
@@ -51,12 +51,12 @@ class RowIds(NamedTuple):
 
 
 def numbered(rows: int) -> RowIds:
-    """Rows that are called by their numbers."""
+    """Ids that are the row numbers from 0."""
     return RowIds("row", (list(range(start, min(start + BLOCK, rows))) for start in range(0, rows, BLOCK)))
 
 
 def is_table(out: str | os.PathLike[str]) -> bool:
-    """Whether labels at a path are a table; :class:`InputError` for a kind of file that they are not written as."""
+    """Whether labels at this path are a table, not Zarr; raises :class:`InputError` for unsupported endings."""
     if (ending := Path(out).suffix.lower()) in _OTHERS:
         raise InputError(
             f"labels are written as .csv, .tsv, .parquet or .zarr; got {out}, which ends in {ending}. Name another."
@@ -65,12 +65,12 @@ def is_table(out: str | os.PathLike[str]) -> bool:
 
 
 def claim_file(out: str | os.PathLike[str], overwrite: bool) -> Path:
-    """`out` as a file to write.
+    """`out` as the path of a file to write.
 
     Raises
     ------
     OutputExistsError
-        If something is there, and is not to be replaced or is no file.
+        If something exists there that is not a file, or `overwrite` is false.
     """
     require_path(out, "a table of labels", "labels.csv, or a URL such as s3://bucket/labels.zarr")
     target = Path(out)
@@ -83,12 +83,12 @@ def claim_file(out: str | os.PathLike[str], overwrite: bool) -> Path:
 
 
 def check_table(target: Path, ids: str, outputs: Iterable[str]) -> None:
-    """Raise :class:`InputError` if no such table can be written of rows: before they are asked for.
+    """Raise :class:`InputError` if such a table cannot be written; called before any prediction.
 
     Parameters
     ----------
-    ids : name of the column of what rows are called
-    outputs : names of the arrays of what is told of each row
+    ids : name of the column of ids
+    outputs : names of the arrays of predictions
     """
     refuse_taken(ids, (COMPONENT, *outputs))
     if ids.rpartition("_")[0] in {*outputs, f"top_{COMPONENT}"} and ids.rpartition("_")[2].isdecimal():
@@ -100,24 +100,25 @@ def check_table(target: Path, ids: str, outputs: Iterable[str]) -> None:
 
 
 def write_table(labels: Path, target: Path, ids: RowIds, outputs: Iterable[str], overwrite: bool) -> None:
-    """Write labels of a Zarr group as a table, which appears when it is complete; the caller is the sole writer.
+    """Write the labels of a Zarr group as a table, which appears only when complete; the caller must be the sole
+    writer.
 
     Parameters
     ----------
     labels : group of :func:`dpdist.runs.labelling.write_labels`
-    ids : what the rows are called
-    outputs : names of the arrays of what is told of each row
-    overwrite : whether to replace what came to its place meanwhile
+    ids : of the rows
+    outputs : names of the arrays of predictions
+    overwrite : whether to replace a file that appeared at `target` in the meantime
 
     Raises
     ------
     InputError
         If there are more or fewer ids than rows.
     OutputExistsError
-        If something came to its place that is not to be replaced.
+        If a file appeared at `target` and `overwrite` is false.
     """
     frames = _frames(labels, ids, sorted(set(outputs) - {"label"}))
-    aside = target.with_name(f".partial-{target.name}")  # over what was left of it where a process was killed
+    aside = target.with_name(f".partial-{target.name}")  # overwrites the remains of a killed process
     try:
         if ending_of(target.name) == ".parquet":
             _write_parquet(frames, aside, ids.name)
@@ -130,7 +131,7 @@ def write_table(labels: Path, target: Path, ids: RowIds, outputs: Iterable[str],
 
 
 def create_ids(group: zarr.Group, name: str, rows: int) -> zarr.Array:
-    """An array in a group for what rows are called, as text, named as their column is."""
+    """A new text array in a group for the row ids, with the name of their column."""
     return group.create_array(
         name,
         shape=(rows,),
@@ -142,7 +143,7 @@ def create_ids(group: zarr.Group, name: str, rows: int) -> zarr.Array:
 
 
 def write_ids(array: zarr.Array, ids: RowIds) -> None:
-    """Write what rows are called.
+    """Write the row ids.
 
     Raises
     ------
@@ -154,13 +155,13 @@ def write_ids(array: zarr.Array, ids: RowIds) -> None:
 
 
 def refuse_taken(name: str, taken: Iterable[str]) -> None:
-    """Raise :class:`InputError` if what is written beside ids has the name of their column."""
+    """Raise :class:`InputError` if the column of ids has the name of another written column."""
     if name in taken:
         raise InputError(f"column '{name}' of ids has the name of one that is written; rename it in the data.")
 
 
 def _blocks(ids: RowIds, rows: int) -> Iterator[tuple[slice, list[object]]]:
-    """Ids of some rows at a time, as many as there are rows."""
+    """The row slices of all blocks with their ids; raises :class:`InputError` if there are not exactly `rows` ids."""
     cells = itertools.chain.from_iterable(ids.cells)
     for start in range(0, rows, BLOCK):
         part = slice(start, min(start + BLOCK, rows))
@@ -173,14 +174,14 @@ def _blocks(ids: RowIds, rows: int) -> Iterator[tuple[slice, list[object]]]:
 
 
 def _frames(labels: Path, ids: RowIds, others: Sequence[str]) -> Iterator[pd.DataFrame]:
-    """Blocks of rows: their ids, label, and what `others` tell of them."""
+    """Data frames of blocks of rows, with their ids, labels, and the arrays named in `others`."""
     import pandas as pd
 
     group = zarr.open_group(labels, mode="r")
     rows, stable = group["label"].shape[0], np.asarray(group["id"][:])
     for part, own in _blocks(ids, rows):
         label = np.asarray(group["label"][part])
-        called = pd.Series(own, dtype=object)  # as they are: pandas would make numbers beside missing ones floats
+        called = pd.Series(own, dtype=object)  # object: pandas would convert integers beside missing values to floats
         columns: dict[str, object] = {
             ids.name: called,
             "label": label,
@@ -193,7 +194,7 @@ def _frames(labels: Path, ids: RowIds, others: Sequence[str]) -> Iterator[pd.Dat
 
 
 def _columns(told: str, values: np.ndarray) -> dict[str, np.ndarray]:
-    """An array as columns; one of several numbers a row as so many, numbered from 0."""
+    """An array as columns; a 2-D array as one column for each of its columns, numbered from 0."""
     return {told: values} if values.ndim == 1 else {f"{told}_{k}": values[:, k] for k in range(values.shape[1])}
 
 
@@ -205,7 +206,7 @@ def _write_text(frames: Iterator[pd.DataFrame], path: Path, separator: str) -> N
 
 
 def _write_parquet(frames: Iterator[pd.DataFrame], path: Path, called: str) -> None:
-    """Write blocks of rows, whose ids are of the type that those of the first block have, or are text."""
+    """Write blocks of rows to Parquet. The ids have the type of those in the first block, or are text."""
     import pyarrow
     from pyarrow import parquet
 

@@ -1,4 +1,4 @@
-"""Labels of many rows, and topics of many documents, computed by workers and written to Zarr."""
+"""Labels of many rows, and topic proportions of many documents, computed by workers and written to Zarr."""
 
 from __future__ import annotations
 
@@ -43,23 +43,23 @@ from dpdist.runs.label_table import (
 from dpdist.storage import codec
 from dpdist.storage.arrays import put
 
-#: What is said of some rows, by the name of the array that it goes to.
+#: Predictions for some rows, by the name of their array.
 Found: TypeAlias = dict[str, np.ndarray]
 
 
 class Labeller(Protocol):
-    """A model of rows or of documents, as far as its predictions are written."""
+    """The part of a predictor of rows or documents that labelling uses."""
 
     ids: np.ndarray
 
     def check_source(self, source: Source, model: str = "the model") -> None:
-        """Raise :class:`InputError` unless the model can be asked of these rows."""
+        """Raise :class:`InputError` unless the model accepts these rows."""
 
     def outputs(self, top: int, density: bool) -> Outputs:
-        """What is written of each row."""
+        """The shapes and dtypes of the arrays to write."""
 
     def predictions(self, partition: Partition, top: int, density: bool) -> Found:
-        """What is written of some rows."""
+        """The predictions for the rows of a partition."""
 
 
 def write_labels(
@@ -74,23 +74,24 @@ def write_labels(
     ids: RowIds | None = None,
     tell: Callable[[int], None] | None = None,
 ) -> None:
-    """Write what a model says of each row; what was killed goes on where it was.
+    """Write predictions for each row; a killed call is continued by calling again.
 
     Parameters
     ----------
     predictor, source, backend : model, rows or documents, and where to run
-    out : a table where it ends in .csv, .tsv or .parquet, else a Zarr group at a folder or URL; columns or arrays
-        ``label`` (N,), positions as ``predict`` of the estimators gives them, and in a group ``id`` (K,), so that
+    out : a table if it ends in .csv, .tsv or .parquet, else a Zarr group at a folder or URL. Columns or arrays:
+        ``label`` (N,), positions as from ``predict`` of the estimators; in a Zarr group ``id`` (K,), so that
         ``id[label]`` are stable ids; with ``top > 1`` also ``top_label`` and ``top_probability`` (N, min(top, K)); with
-        `density` also ``log_density`` (N,); of documents also ``proportion`` (N, K), where labels are the largest
-    overwrite : whether to replace what is there
-    ids : what the rows are called, written beside their labels as text; default in a table: their numbers from 0
-    tell : called with the number of rows of which all was written before, if there are any
+        `density` also ``log_density`` (N,); for documents also ``proportion`` (N, K), and ``label`` is the topic of the
+        largest
+    overwrite : whether to replace what is at `out`
+    ids : ids of the rows, written beside their labels as text; default: none, in a table the row numbers from 0
+    tell : called with the number of rows whose predictions were already written, if there are any
 
     Raises
     ------
     OutputExistsError, InputError
-        If `out` is taken, the rows have other columns than the model's, or it tells no such thing.
+        If `out` exists, the rows lack the model's columns, or the model has no such predictions.
     """
     question = _Question(predictor, source, top, density)
     if not is_table(out):
@@ -117,12 +118,12 @@ def _write_group(
     with filling.begun(overwrite) as lease:
         _fill(filling, question, backend, tell, ids)
         lease.check()
-        filling.is_free(overwrite)  # nothing came to its place meanwhile
+        filling.is_free(overwrite)  # raises if something appeared there in the meantime
         filling.appear("id", *outputs, *(() if ids is None else (ids.name,)))
 
 
 class _Question(NamedTuple):
-    """What is asked of a model."""
+    """What is to be predicted."""
 
     predictor: Labeller
     source: Source
@@ -130,15 +131,15 @@ class _Question(NamedTuple):
     density: bool
 
     def checked_outputs(self) -> Outputs:
-        """What is written of each row; :class:`InputError` if the model cannot be asked that."""
+        """The arrays to write; raises :class:`InputError` if the model cannot predict this."""
         self.predictor.check_source(self.source)
         return self.predictor.outputs(self.top, self.density)
 
     def filling(self, out: str | os.PathLike[str]) -> Filling:
-        """The arrays of the answer; the plan tells it from all others of the same name, but for the rows themselves."""
+        """The arrays being written, under a plan that identifies model, settings and source, but not the row values."""
         try:
             model = codec.digest(self.predictor)
-        except InputError:  # parts of a person's own that are in no module: what is begun now is known to nobody else
+        except InputError:  # parts defined outside modules have no digest: no later call can continue this
             model = uuid.uuid4().hex
         told = [model, self.source.identity(), self.top, self.density, label_blocks.BLOCK_ROWS, versions()]
         return Filling(absolute(out), digest_of(json.dumps(told).encode()))
@@ -151,7 +152,7 @@ def _fill(
     tell: Callable[[int], None] | None,
     ids: RowIds | None = None,
 ) -> None:
-    """Write all that is said of rows, but for what is there, and what makes a group of it."""
+    """Write the predictions that are not written yet, then the metadata of the group."""
     predictor, source, top, density = question
     outputs, rows = predictor.outputs(top, density), source.shape[0]
     files = _described(rows, outputs, predictor.ids, ids)
@@ -177,12 +178,12 @@ _OUTPUTS = {
     "log_density": Stored(("row",), "log predictive density in raw columns", "nat"),
     "proportion": Stored(("row", "component"), "expected proportion of a topic in a document"),
 }
-#: Numbers of a chunk at most.
+#: Largest number of values in a chunk.
 _CHUNK_NUMBERS = 2**22
 
 
 def _described(rows: int, outputs: Outputs, components: np.ndarray, ids: RowIds | None) -> dict[str, bytes]:
-    """The files of the group, but for the chunks of what is said of rows."""
+    """The files of the group, except for the chunks of predictions."""
     parts: dict[str, Buffer] = {}
     group = zarr.open_group(MemoryStore(parts), mode="w", zarr_format=3)
     put(group, "id", components, _OUTPUTS["id"])
@@ -215,7 +216,7 @@ def _write_blocks(
     backend: Backend,
     asked: tuple[Any, ...],
 ) -> None:
-    """Have workers predict the partitions of some blocks, and others of them write what is said, block by block."""
+    """Predict the partitions of some blocks on workers, and write each block in a further task."""
     partitions, places, waiting = layout.partitions, layout.all_inside(blocks), deque(blocks)
     held: dict[int, Ref[_Said]] = {}
     together = backend.at_a_time(label_blocks.TOGETHER)
@@ -236,14 +237,14 @@ def _write_blocks(
 
 
 class _Said(NamedTuple):
-    """What is said of the rows of a partition, and their digest."""
+    """Predictions for the rows of a partition, and the digest of these rows."""
 
     found: Found
     digest: str
 
 
 def _predictions(partition: Partition, predictor: Labeller, top: int, density: bool) -> _Said:
-    held = partition.loaded()  # once, so that the digest is that of the rows of which something is said
+    held = partition.loaded()  # read once, so that the digest is of the very rows that are predicted
     return _Said(predictor.predictions(held, top, density), held.digest())
 
 
@@ -254,7 +255,7 @@ def _write_block(
     starts: Sequence[int],
     parts: Sequence[_Said],
 ) -> None:
-    """Write what is said of the rows of a block, which partitions that begin at `starts` hold."""
+    """Write the predictions for the rows of a block; its overlapping partitions begin at `starts`."""
     first, stop = block
     said: dict[str, str] = {}
     for name, about in metadata.items():

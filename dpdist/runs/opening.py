@@ -1,4 +1,4 @@
-"""What is stored of runs and models: opened, gone on with, and asked of rows, by whatever method they were made."""
+"""Stored runs and models of all methods: open, resume, grow a tree, refit, and get the predictor."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def open_run(path: str | os.PathLike[str]) -> RunStore:
 
 
 def run_at(path: str | os.PathLike[str]) -> RunStore | PreparationStore:
-    """The run at `path`, which may have no checkpoint yet; raises :class:`CheckpointError` if there is none."""
+    """The run at `path`, possibly without a checkpoint yet; raises :class:`CheckpointError` if there is none."""
     return being_prepared(path) or open_run(path)
 
 
 def run_to_resume(path: str | os.PathLike[str]) -> RunStore | PreparationStore:
-    """As :func:`run_at`; raises :class:`CheckpointError` for a saved model, too."""
+    """As :func:`run_at`, but raises :class:`CheckpointError` for a saved model, too."""
     found = run_at(path)
     if isinstance(found, RunStore):
         found.require_run()
@@ -51,13 +51,13 @@ def run_to_resume(path: str | os.PathLike[str]) -> RunStore | PreparationStore:
 
 
 def end_of(run: RunStore | PreparationStore) -> str | None:
-    """Why a run has ended; None if it has not."""
+    """The reason why a run has ended; None if it has not."""
     fitted = run.fitted() if isinstance(run, RunStore) else None
     return None if fitted is None else fitted.stop
 
 
 def after_stop(path: str) -> str:
-    """What there is at `path` after a command was stopped, and what to do."""
+    """A sentence on what is stored at `path` after a command was stopped, and what to do."""
     named = shlex.quote(path)
     try:
         ended = end_of(run_at(path))
@@ -69,7 +69,7 @@ def after_stop(path: str) -> str:
 
 
 def source_of(run: RunStore | PreparationStore, moved: str | None = None) -> Source:
-    """The data of a run from where they were, or `moved` to; raises :class:`InputError` if no path leads there."""
+    """The data of a run at their recorded path, or at `moved`; raises :class:`InputError` if they cannot be opened."""
     if (path := moved or run.settings.get("data")) is None:
         raise InputError(
             "the run was not given its data by one path; go on from Python with what it was given, or say where they "
@@ -89,8 +89,8 @@ def source_of(run: RunStore | PreparationStore, moved: str | None = None) -> Sou
 def rows_for(
     run: RunStore | PreparationStore, data: object, weights: Weights = None, *, ids: str | None = None
 ) -> Source:
-    """Rows as a stored run or model takes them: by the names of its columns, or as they were chosen where they have
-    none, as a column of vectors has; and then without the column `ids`, which tells what rows are called."""
+    """Rows with the columns that a stored run or model needs: matched by name, or, if its columns have no names, by the
+    stored choice of columns. In the latter case the column `ids`, which holds row ids, is dropped."""
     names: Names | None = run.problem().names if isinstance(run, RunStore) else None
     settings: Mapping[str, Any] = run.settings
     if names is None and ids is not None and settings.get("columns") is None:
@@ -99,7 +99,7 @@ def rows_for(
 
 
 def check_limits(command: str, label: object, max_laps: int | None, max_time: float | None) -> None:
-    """Raise :class:`InputError` if the run at `label`, made by a command, ends of itself and is given a limit."""
+    """Raise :class:`InputError` if limits are given for the run `label` of a command whose runs end by themselves."""
     given = Limits(max_laps, max_time).given
     if given and not any(method.endless for method in METHODS.values() if method.command == command):
         raise InputError(f"{label} is a pass, which ends with its rows; leave out {' and '.join(given)}.")
@@ -114,20 +114,20 @@ def gone_on(
     holdout: object = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> Run:
-    """The run at `path`, to go on from its checkpoint or, if it has none yet, from where its preparation was.
+    """The run at `path`, ready to continue from its checkpoint, or from its preparation if it has none yet.
 
     Parameters
     ----------
-    max_laps, max_time : when to stop, from now on; None for as it was told
-    holdout : rows whose score is followed, or where they are; None for those at the place that the run was told
+    max_laps, max_time : new limits; None for the stored ones
+    holdout : held-out rows to score, or their path; None for those at the stored path
     checkpoint_seconds : longest time between checkpoints
 
     Raises
     ------
     InputError
-        If a run that ends of itself is given a limit.
+        If a limit is given for a sequential pass, which ends by itself.
     CheckpointError
-        If there is no run, the data are not those it began with, or another coordinator holds it.
+        If there is no run, the data differ from those of the run, or another coordinator holds it.
     """
     found = run_to_resume(path)
     check_limits(METHODS[found.method].command, path, max_laps, max_time)
@@ -141,16 +141,16 @@ def gone_on(
 
 
 def resumed(store: RunStore, source: Source, backend: Backend, limits: Limits, holdout: object = None) -> Run:
-    """The run in `store`, to go on from its checkpoint; limits other than its own are kept with it at once.
+    """The run in `store`, ready to continue from its checkpoint; changed limits are stored at once.
 
     Parameters
     ----------
-    holdout : rows whose score is followed, or where they are; None for those at the place that the run was told
+    holdout : held-out rows to score, or their path; None for those at the stored path
 
     Raises
     ------
     CheckpointError
-        If the data are not those the run began with, or another coordinator holds the run.
+        If the data differ from those of the run, or another coordinator holds it.
     """
     method = method_named(store.method, _held_out(holdout, store.settings), store.problem().names, store.settings)
     store.lock()
@@ -172,7 +172,7 @@ def resumed(store: RunStore, source: Source, backend: Backend, limits: Limits, h
 
 
 def being_prepared(path: str | os.PathLike[str]) -> PreparationStore | None:
-    """The run at `path`, if it has no checkpoint yet, or is to replace the run that is there and has none yet."""
+    """The run at `path` that has no checkpoint yet, even if it replaces another; None if there is none."""
     return PreparationStore.found(place_of(path))
 
 
@@ -186,34 +186,33 @@ def _held_out(given: object, settings: Mapping[str, object]) -> object:
 
 
 def _limits_of(run: RunStore | PreparationStore) -> Limits:
-    """When a run was told to stop."""
+    """The stored limits of a run."""
     parameters = run.asked().parameters
     return Limits(parameters.get("max_laps"), parameters.get("max_time"))
 
 
 def stored_laps(store: RunStore) -> list[LapEvent]:
-    """What the finished laps of a run showed."""
+    """The events of the finished laps of a run."""
     history, method = store.history(), METHODS[store.method]
     return [event_of_lap(method, row, history.accepted(row.lap)) for row in history.laps]
 
 
 def model_in(store: RunStore) -> Any:
-    """What the model in a store, however it was made, says of rows or documents; raises :class:`InputError` if no lap
-    was finished yet."""
+    """The predictor of the model in a store, of any method; raises :class:`InputError` before the first lap ended."""
     fitted = store.model()
     return METHODS[store.method].predictor(store.problem(), fitted.total, fitted.ids)
 
 
 def rows_model(found: object, path: str | os.PathLike[str]) -> Predictor:
-    """A model of rows, stored at `path`; raises :class:`CheckpointError` if it is one of topics."""
+    """`found` as a predictor of rows; raises :class:`CheckpointError` if the model at `path` is a topic model."""
     if not isinstance(found, Predictor):
         raise CheckpointError(f"{path} holds topics of documents, not clusters of rows; give another.")
     return found
 
 
 def grow_stored_tree(path: str | os.PathLike[str], source: Source, backend: Backend) -> Tree:
-    """The tree of the clusters of the run or model at `path`, kept there; raises as :func:`rows_model`, for other
-    rows than those of a run, and for a run that is being written."""
+    """Grow the merge tree of the run or model at `path` and store it there. Raises as :func:`rows_model`, if the rows
+    are not those of the run, and if the run is being written."""
     with _alone_with(path) as (store, predictor):
         tree = grow_tree(predictor, _rows_of(store, source), backend, store.problem().seed)
         store.add_finding("tree", tree, predictor)
@@ -228,8 +227,8 @@ def refit_stored(
     max_laps: int,
     tell: Tell,
 ) -> Stability:
-    """How stable the clusters of the fit at `path` are, kept there after every refit, so that the next call goes on;
-    other arguments as for :func:`dpdist.inference.stability.refit`."""
+    """Refit the fit at `path` to measure the stability of its clusters. The result is stored after every refit, so that
+    a later call continues. Other arguments are as for :func:`dpdist.inference.stability.refit`."""
     with _alone_with(path) as (store, predictor):
         if not isinstance(predictor, MixturePredictor):
             raise InputError(
@@ -242,7 +241,7 @@ def refit_stored(
 
 @contextlib.contextmanager
 def _alone_with(path: str | os.PathLike[str]) -> Iterator[tuple[RunStore, Predictor]]:
-    """A run or model, and its model of rows, that nobody else goes on with meanwhile."""
+    """The store and the row predictor of a run or model, locked against other writers."""
     store = open_run(path)
     store.lock()
     try:
@@ -252,12 +251,12 @@ def _alone_with(path: str | os.PathLike[str]) -> Iterator[tuple[RunStore, Predic
 
 
 def _rows_of(store: RunStore, source: Source) -> Source:
-    """The rows that a run was made from, checked as they are read; of a model that was saved or extended, any.
+    """The rows of a run, verified as they are read. For a model that was saved or extended, any rows are accepted.
 
     Raises
     ------
     CheckpointError
-        If it can be seen at once that they are others.
+        If the rows differ in a way that is visible without reading them.
     """
     known = store.attributes["fingerprint"] and not store.attributes.get("taken")
     return store.same_data(source) if known else source

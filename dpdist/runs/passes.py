@@ -1,9 +1,9 @@
-"""The passes before the first lap, kept as they go, so that a process that is killed loses seconds of them.
+"""The passes before the first lap, with stored partial results, so that a killed process loses only seconds of work.
 
-Every pass is a sum over partitions in a fixed tree. It is taken in blocks of as many partitions as make a whole branch
-of that tree, so that what is kept of it, the branches so far, leads to the same bits; what follows from passes is kept
-under names of its own. Names are numbered in the order in which a method asks for them, which data and settings decide.
-Nothing is kept that took less than some seconds: what is missing is computed again, to the same bits.
+Every pass is a sum over partitions in a fixed tree. It proceeds in blocks of partitions, each a whole branch of the
+tree, so that continuing from the stored branches gives the same bits. Values computed from passes are stored too. Names
+are numbered in the order of the method's requests, which depends only on data and settings. Results that took only a
+few seconds are not stored; they are computed again, to the same bits.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from dpdist.runs.methods.topics import Census
 from dpdist.storage.importing import is_part
 from dpdist.storage.preparing import PreparationStore
 
-#: Blocks of a pass at most, and the least partitions of one, a power of two.
+#: Largest number of blocks of a pass, and least number of partitions in a block, a power of two.
 BLOCKS, LEAST = 32, FAN_IN
-#: Seconds of work that may be lost, blocks apart; and between two notes of where a pass is.
+#: Seconds of work after which results are stored, and seconds between two progress notes.
 LOSS, NOTE = 10.0, 1.0
 
 
 class Branches(NamedTuple):
-    """A pass so far.
+    """The partial result of a pass.
 
     Parameters
     ----------
-    step : partitions of a block
-    partitions : passed
-    sizes : blocks in each branch of the tree of sums
-    values : of the branches
+    step : partitions in a block
+    partitions : number of partitions already included
+    sizes : number of blocks in each branch of the tree of sums
+    values : sums of the branches
     """
 
     step: int
@@ -44,21 +44,21 @@ class Branches(NamedTuple):
 
 
 class KeptPasses(Backend):
-    """A backend on which a run is made ready, keeping what passes give.
+    """A backend for the preparation of a run, which stores the results of passes.
 
     Parameters
     ----------
-    backend : where the work is done
-    store : where results are kept
+    backend : does the work
+    store : holds the results
     """
 
     def __init__(self, backend: Backend, store: PreparationStore) -> None:
         self._backend, self._store = backend, store
-        self._above, self._asked = "", dict[str, int]()  # where names stand, and how many were asked for there
+        self._above, self._asked = "", dict[str, int]()  # current prefix of names, and the number of requests by prefix
         self._kept = self._noted = time.monotonic()
 
     def gathered(self, name: str, function: Callable[..., Value], *columns: Sequence[object]) -> Value:
-        """See :meth:`Backend.gathered`; block by block."""
+        """See :meth:`Backend.gathered`; proceeds block by block."""
         with self._named(name) as key:
             count = len(columns[0])
             kept: Branches = self._store.read(key) if self._store.has(key) else Branches(block_of(count), 0, (), ())
@@ -83,7 +83,7 @@ class KeptPasses(Backend):
 
     @contextmanager
     def _named(self, name: str) -> Iterator[str]:
-        """Under which name something is kept; what is asked for meanwhile stands below it."""
+        """The name under which a result is stored; requests made meanwhile get names below it."""
         above = self._above
         number = self._asked[above] = self._asked.get(above, 0) + 1
         self._above = f"{above}/{number} {name}".lstrip("/")
@@ -100,7 +100,8 @@ class KeptPasses(Backend):
         function: Callable[..., Value],
         columns: Sequence[Sequence[object]],
     ) -> Iterator[tuple[int, Value]]:
-        """Partitions passed with each block, and what it gives; as many blocks at a time as workers have use for."""
+        """The number of partitions included after each block, and the block's sum; enough blocks run at a time for all
+        workers."""
         starts, ahead, under_way = list(range(begin, count, step)), -(-self.threads // step), list[Ref[Value]]()
         for place, start in enumerate(starts):
             for next_start in starts[place + len(under_way) : place + 1 + ahead]:
@@ -118,7 +119,7 @@ class KeptPasses(Backend):
             self._store.tell(words)
             self._noted = time.monotonic()
 
-    # All else is the backend's own.
+    # All other methods delegate to the backend.
 
     def share(self, value: Value, label: str | None = None) -> Ref[Value]:
         return self._backend.share(value, label)
@@ -145,7 +146,7 @@ class KeptPasses(Backend):
 
 
 def block_of(partitions: int) -> int:
-    """Partitions of a block: a power of two, so that a block is a branch of the tree of sums."""
+    """Partitions in a block: a power of two, so that a block is a branch of the tree of sums."""
     step = LEAST
     while step * BLOCKS < partitions:
         step *= 2
@@ -153,7 +154,7 @@ def block_of(partitions: int) -> int:
 
 
 def digests_kept(store: PreparationStore) -> dict[int, str]:
-    """Digests of the partitions that the first pass had seen, by their index."""
+    """Digests of the partitions that the first pass has included, by their index."""
     first = [name for name in store.told["entries"] if name.startswith("1 ") and "/" not in name]
     found: dict[int, str] = {}
     for name in first:

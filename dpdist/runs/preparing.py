@@ -1,6 +1,6 @@
-"""Fits and passes made ready to run: data prepared, a place to keep them claimed, the first checkpoint written.
+"""Preparation of runs from a spec: check and summarise the data, claim the output, write the first checkpoint.
 
-The command line and the estimators both begin here, from a spec.
+Both the command line and the estimators start runs here.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from dpdist.storage.commits import claim
 from dpdist.storage.fingerprints import require_same_identity, warn_of_versions
 from dpdist.storage.preparing import PreparationStore
 
-#: Columns from which on a table that is wider than long is told.
+#: Least number of columns at which a table with more columns than rows gives a warning.
 WIDE = 100
 
 
 @dataclass(frozen=True)
 class Output:
-    """Where a run is kept, and what with it.
+    """Where and how a run is stored.
 
     Parameters
     ----------
-    path : folder or URL; None for nowhere
-    settings : plain values that are told of the run, and the places of its data
-    overwrite : whether to replace what is there
-    asked : what a person asked for; :func:`dpdist.load` gives it back
-    request : identity of the request that it is begun by, if it was submitted
+    path : folder or URL; None if the run is not stored
+    settings : plain values stored with the run, such as the paths of its data
+    overwrite : whether to replace what is at `path`
+    asked : the estimator and its parameters, which :func:`dpdist.load` restores
+    request : identity of the submission that starts the run, if any
     """
 
     path: str | os.PathLike[str] | None
@@ -53,12 +53,12 @@ class Output:
         check_fields(self, path=PATH.or_none("nowhere").called("checkpoint_path"), overwrite=FLAG)
 
     def claim(self) -> None:
-        """Before anything is begun: raise unless the run can be kept where it should be."""
+        """Raise unless the run can be stored at `path`; called before any work."""
         if self.path is not None:
             claim(self.path, self.overwrite)
 
 
-#: A run that is kept nowhere.
+#: The output of a run that is not stored.
 NOWHERE = Output(None, {}, overwrite=False, asked=None)
 
 
@@ -70,14 +70,14 @@ def prepare(
     backend: Backend,
     output: Output,
 ) -> Run:
-    """A run before its first lap; one that is to be kept keeps what passes give from the first moment on.
+    """A run before its first lap; if it is stored, the results of its passes are stored from the beginning.
 
     Raises
     ------
     InputError
-        If the data are not such as the method takes.
+        If the method does not accept the data.
     OutputExistsError
-        If something is where it should be kept, and is not to be replaced.
+        If something exists at the output path and `overwrite` is false.
     """
     method.check(spec, source, limits)
     _tell_if_wide(source, method.parts)
@@ -92,12 +92,12 @@ def prepare(
 
 
 def prepare_again(method: AnyMethod, source: Source, limits: Limits, backend: Backend, store: PreparationStore) -> Run:
-    """A run before its first lap that was being made ready when its process ended.
+    """A run before its first lap, continued after the process that prepared it ended.
 
     Raises
     ------
     CheckpointError
-        If the data are not those it began with, or another coordinator makes it ready.
+        If the data differ from those of the run, or another coordinator is preparing it.
     """
     store.lock()
     with released_on_error(store):
@@ -118,15 +118,15 @@ def _kept(
     store: PreparationStore,
     new: bool,
 ) -> Run:
-    """A run made ready, its first checkpoint in the place of what was kept until then; of one that is refused nothing
-    stays if it is `new`."""
+    """A prepared run, whose first checkpoint replaces the stored preparation. If the method refuses the data and the
+    run is `new`, nothing stays stored."""
     assert output.path is not None, "it is kept somewhere"
     with released_on_error(store):
         try:
             problem, state = method.begin(spec, source, KeptPasses(backend, store))
         except (InputError, PrecisionError) as error:
             if new and not isinstance(error, OSError):
-                store.remove()  # it would end like this again; what else fails is gone on with
+                store.remove()  # it would be refused again; after other errors it can be continued
             raise
         run = Run(method, problem, source, backend, state, limits)
         store.release()
@@ -137,12 +137,13 @@ def _kept(
 
 
 def _same_data(source: Source, store: PreparationStore) -> CheckedSource:
-    """The data the run began with, those partitions checked that were seen; warns of other versions.
+    """The data of the run, whose partitions are verified if the first pass had included them; warns if package versions
+    differ.
 
     Raises
     ------
     CheckpointError
-        If it can be seen at once that the data are others.
+        If the data differ in a way that is visible without reading them.
     """
     path = store.place.label
     source = cut_as_before(source, store.told["identity"])
@@ -152,7 +153,7 @@ def _same_data(source: Source, store: PreparationStore) -> CheckedSource:
 
 
 def _tell_if_wide(source: Source, parts: str) -> None:
-    """Warn of rows that look like columns: fewer than there are columns, and dense."""
+    """Warn if a dense table has fewer rows than columns, as if it were transposed."""
     rows, columns = source.shape
     if columns >= WIDE and columns > rows and not source.sparse and parts != "topics":
         warnings.warn(

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a bar with its time left, and a line a lap."""
+"""Progress of a run on a console: a bar with the time left, and a line for each lap."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from dpdist.runs.run import Run
 
 
 class LiveProgress:
-    """A context that draws the events of a run on `console`: a line for what is done and, on a terminal or in a
-    notebook, a bar for what goes on, which is a lap, or all of a run whose number of laps is known.
+    """A context that draws the events of a run on `console`: a line for each completed lap and, in a terminal or
+    notebook, a bar for the current lap, or for the whole run if its number of laps is known.
 
     Parameters
     ----------
     console : where to draw
-    most_laps : laps at which the run ends at the latest, which have a bar of their own; None for no such bar
+    most_laps : largest number of laps, for a second bar; None for no such bar
     """
 
     def __init__(self, console: Console, most_laps: int | None = None) -> None:
         self._console = console
-        # rich draws in notebooks by what ipywidgets gives
+        # rich needs ipywidgets to draw in notebooks
         widgets = console.is_jupyter and importlib.util.find_spec("ipywidgets") is not None
         self._alive = console.is_interactive or widgets
         self._bar = Progress(
@@ -57,11 +57,11 @@ class LiveProgress:
 
     @property
     def description(self) -> str:
-        """What the bar says goes on."""
+        """The text beside the bar."""
         return self._bar.tasks[0].description
 
     def tell(self, event: Event) -> None:
-        """Draw one event; checkpoints are for the metrics, and would be as many as laps."""
+        """Draw one event; checkpoint notes are not drawn, as they would be as many as laps."""
         if isinstance(event, BatchEvent):
             told = f"lap {event.lap}, batches"
             self._bar.update(self._task, total=event.of, completed=event.done, description=told)
@@ -72,7 +72,7 @@ class LiveProgress:
             self._draw_lap(event)
 
     def end(self, sentence: str, happening: Happening = Happening.ENDED) -> None:
-        """The last word is for the caller."""
+        """Does nothing: the caller prints the final sentence."""
 
     def _draw_lap(self, event: LapEvent) -> None:
         say(self._console, event_line(event))
@@ -86,7 +86,7 @@ class LiveProgress:
 
 @contextmanager
 def shown(run: Run, wanted: bool) -> Iterator[Callable[[Step], None]]:
-    """What takes the steps of a run: draws them where a person looks, if that is wanted."""
+    """A function that takes the steps of a run and, if `wanted`, draws them."""
     if not wanted:
         yield lambda step: None
         return
@@ -97,7 +97,7 @@ def shown(run: Run, wanted: bool) -> Iterator[Callable[[Step], None]]:
 
 
 def event_line(event: Event) -> str:
-    """One event in a line of a log."""
+    """An event as a line of a log."""
     if isinstance(event, LapEvent):
         return lap_line(event)
     if isinstance(event, NoteEvent):
@@ -106,7 +106,7 @@ def event_line(event: Event) -> str:
 
 
 def lap_line(event: LapEvent) -> str:
-    """One lap, or round of a pass, in a line."""
+    """A lap, or a round of a sequential pass, as a line."""
     moves = ", ".join(f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in sorted(event.accepted.items()))
     turnover = ", ".join(f"{count} {what}" for count, what in ((event.new, "new"), (event.gone, "gone")) if count)
     parts = [
@@ -122,5 +122,5 @@ def lap_line(event: LapEvent) -> str:
 
 
 def say(console: Console, sentence: str) -> None:
-    """A line as it is: it wraps where a terminal ends and nowhere else."""
+    """Print a line without markup; only the terminal wraps it."""
     console.print(sentence, highlight=False, markup=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""The one driver of runs, whatever their method: limits, history, checkpoints, interruption, going on."""
+"""The driver of runs of all methods: limits, history, checkpoints, interruption and continuation."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from dpdist.storage.memo import Manifest, Memo
 
 @dataclass
 class Run(Viewable):
-    """A run under way: iterate over it for its steps; interrupt it at any time.
+    """A run in progress: iterate over it for its steps; it may be interrupted at any time.
 
-    Checkpoints are written by a thread of their own, at most one at a time: the first before the first batch, the last
-    at the end, and between these as :class:`dpdist.runs.cadence.Cadence` says.
+    A separate thread writes checkpoints, at most one at a time: the first before the first batch, the last at the end,
+    and others in between as :class:`dpdist.runs.cadence.Cadence` decides.
 
     Parameters
     ----------
-    method : how it goes on
-    problem, source, backend, state : as the method begins them, or a checkpoint
+    method : of the fit
+    problem, source, backend, state : from the method's start, or from a checkpoint
     limits : when to stop
     history : laps so far
-    store : where to checkpoint, or None
+    store : where to write checkpoints, or None
     checkpoint_seconds : longest time between two checkpoints, whatever they cost; 0 for one after every batch
     fitted : the model of the last lap; None before the first
-    manifest : stored objects of `state`, where it comes from a checkpoint
+    manifest : stored objects of `state`, if it comes from a checkpoint
     """
 
     method: AnyMethod
@@ -57,20 +57,20 @@ class Run(Viewable):
     manifest: Manifest | None = None
 
     def __post_init__(self) -> None:
-        if self.method.endless:  # a pass reads its rows once
+        if self.method.endless:  # a sequential pass reads its rows only once
             self.source.prepare_for_laps()
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="dpdist-checkpoint")
         self._writing: Future[None] | None = None
         self._memo, self._cadence = Memo(self.state, self.manifest), Cadence()
-        self._began: float | None = None  # of the first iteration: another cluster gives no more time
-        self._saved: tuple[int, int] | None = None  # lap and visit, not the state, which would be held
-        self._before: tuple[Spent, float] = {}, 0.0  # what was spent when the lap began, and on checkpoints
+        self._began: float | None = None  # of the first iteration; max_time counts from here, even on a new cluster
+        self._saved: tuple[int, int] | None = None  # lap and visit only; keeping the state would hold its memory
+        self._before: tuple[Spent, float] = {}, 0.0  # seconds spent by phase and on checkpoints, when the lap began
 
     def __iter__(self) -> Iterator[Step]:
-        """Yield after each batch; the last step is the lap that met a limit.
+        """Yield after each batch; the last step ends the lap that converged or met a limit.
 
         A run that has ended yields nothing. An interruption such as Ctrl-C leaves a checkpoint of the last batch.
-        After an error that lost the cluster the run can be iterated over again, with another backend.
+        After a :class:`ClusterLostError` the run can be iterated again, with another backend.
 
         Raises
         ------
@@ -98,19 +98,19 @@ class Run(Viewable):
 
     @property
     def chosen(self) -> Mapping[str, object]:
-        """As :attr:`RunStore.chosen`; nothing of a run that is kept nowhere."""
+        """As :attr:`RunStore.chosen`; empty for a run without a store."""
         return {} if self.store is None else self.store.chosen
 
     @property
     def warning(self) -> str | None:
-        """As :meth:`Limits.warning` of why it ended; None before its first lap, and where nothing converges."""
+        """:meth:`Limits.warning` for the stop reason; None before the first lap, or if the method never converges."""
         if self.fitted is None or self.method.never_converges(self.problem):
             return None
         return self.limits.warning(self.fitted.stop)
 
     def save(self, over: bool = False) -> None:
-        """Begin to write a checkpoint of the present moment, the last if the run is `over`; raises what became of the
-        one before."""
+        """Start writing a checkpoint of the current state, the last one if the run is `over`; raises if the previous
+        one failed."""
         place = self.state.lap, self.state.visited
         if self.store is not None and self._saved != place:
             self.settle()
@@ -124,7 +124,7 @@ class Run(Viewable):
             self._saved = place
 
     def keep_in(self, store: RunStore) -> None:
-        """Write the first checkpoint to a store, of which this is the writer from then on."""
+        """Write the first checkpoint to `store`; this run is its writer from then on."""
         self.store = store
         try:
             self.save()
@@ -134,9 +134,9 @@ class Run(Viewable):
             raise
 
     def settle(self) -> None:
-        """Wait for what is being written; raises :class:`CheckpointError` if it failed.
+        """Wait for the checkpoint being written; raises :class:`CheckpointError` if it failed.
 
-        What interrupts the wait is raised after it: a commit under way needs the lease to its end.
+        An interruption during the wait is raised after it, because a commit needs the lease until it is done.
         """
         if self._writing is None:
             return
@@ -152,7 +152,7 @@ class Run(Viewable):
             raise interrupted
 
     def close(self) -> None:
-        """Wait as :meth:`settle` does, then let others write to the run."""
+        """Wait as :meth:`settle` does, then release the store to other writers."""
         try:
             self.settle()
         finally:
@@ -175,10 +175,10 @@ class Run(Viewable):
 
     @contextlib.contextmanager
     def _writing_alone(self) -> Iterator[None]:
-        """Be the one writer of the run's store while it goes on.
+        """Hold the lease of the run's store while the run is iterated.
 
-        Whatever ends it leaves a checkpoint, unless that is what failed. Who only lost the cluster stays the writer,
-        and may go on.
+        However the iteration ends, a checkpoint is left and the lease released, with two exceptions. If writing a
+        checkpoint failed, no other is tried. If the cluster was lost, the lease is kept, so that the run can continue.
         """
         if self.store is not None:
             self.store.lock()
@@ -189,8 +189,8 @@ class Run(Viewable):
         except CheckpointError:
             self.close()
             raise
-        except GeneratorExit:  # nobody goes on with it here
-            with contextlib.suppress(LeaseHeldError):  # somebody else does
+        except GeneratorExit:  # the caller left its loop
+            with contextlib.suppress(LeaseHeldError):  # another writer has taken over
                 self.leave()
             raise
         except BaseException:
@@ -199,14 +199,14 @@ class Run(Viewable):
         self.close()
 
     def leave(self) -> None:
-        """Leave a last checkpoint, and let others write."""
+        """Write a last checkpoint, and release the store."""
         try:
             self.save()
         finally:
             self.close()
 
     def _save_in_time(self, stop: str | None) -> None:
-        """Begin a checkpoint if one is due, or this is the end; raises what became of one that is done."""
+        """Start a checkpoint if one is due or the run ends; raises if a finished one had failed."""
         if self._writing is not None and self._writing.done():
             self.settle()
         if stop is not None or self._cadence.due(self.checkpoint_seconds):
@@ -215,7 +215,8 @@ class Run(Viewable):
     def _write(
         self, store: RunStore, packs: dict[str, list[object]], content: Generation, superseded: list[str]
     ) -> None:
-        """Write a checkpoint: first the batch summaries that are not stored yet, then what names them."""
+        """Write a checkpoint: first the batch summaries that are not stored yet, then the generation that refers to
+        them."""
         with self._cadence.timed():
             fitted = content.fitted
             predictor = fitted and self.method.predictor(self.problem, fitted.total, fitted.ids)
@@ -231,7 +232,7 @@ class Run(Viewable):
         return stop
 
     def _times(self) -> LapTimes:
-        """What the lap that ends spent; another begins."""
+        """The time spent in the lap that ends; the next lap's measurement starts."""
         (before, checkpoints), now = self._before, (spent(), self._cadence.spent)
         self._before = now
         return LapTimes.of(since(before), now[1] - checkpoints, self.backend.threads)

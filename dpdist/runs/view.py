@@ -1,4 +1,4 @@
-"""What there is to look at of a run or model, wherever it is held, and the few words of it that a notebook shows."""
+"""A read-only view of a run or model, in memory or stored, and its summary card for notebooks."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from dpdist.runs.methods.base import AnyMethod
 from dpdist.storage.checkpoint import AnyFitted, ProblemLike
 from dpdist.storage.history import History
 
-#: Components that a report shows, and rows that it looks at, at most, unless told otherwise.
+#: Defaults of the largest number of components that a report shows, and of rows that it reads.
 SHOWN, ROWS = 24, 20_000
-#: Laps drawn in a notebook, at most.
+#: Largest number of laps drawn in a notebook.
 DRAWN = 200
 
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A run or model as it is now.
+    """The current state of a run or model.
 
     Parameters
     ----------
-    label : what a person calls it
-    problem : what is fixed
+    label : its name for people
+    problem : everything that is fixed during the run
     history : laps so far
     fitted : the model of the last lap; None before the first
-    asked : what was asked for, by name
-    settings : plain values told of the run, and the places of its data
-    fingerprint : of the data; empty for a model that is held in memory
+    asked : estimator parameters, by name
+    settings : plain values stored with the run, such as the paths of its data
+    fingerprint : of the data; empty for a model in memory
     versions : of packages, by name
-    going_on : whether somebody works on it; None where only watching would tell, for it was somewhere else
-    tree : of its clusters, where one was grown
+    going_on : whether a coordinator works on it; None if unknown because it ran on another machine
+    tree : merge tree of its clusters, if one was grown
     """
 
     label: str
@@ -52,18 +52,18 @@ class View:
 
     @property
     def method(self) -> AnyMethod:
-        """What fits it."""
+        """The method of the fit."""
         return METHODS[self.problem.method]
 
     @property
     def predictor(self) -> Any:
-        """What the model says of rows or documents; there is one once a lap was finished."""
+        """The predictor of rows or documents; available after the first lap."""
         assert self.fitted is not None, "a lap was finished"
         return self.method.predictor(self.problem, self.fitted.total, self.fitted.ids)
 
     @property
     def state(self) -> str:
-        """Where it stands, in a few words."""
+        """The state of the run, in a few words."""
         if self.fitted is not None and self.fitted.stop is not None:
             return self.fitted.stop
         if self.going_on is None:
@@ -72,23 +72,23 @@ class View:
 
     @property
     def per_unit(self) -> list[float]:
-        """The ELBO after each lap, nats a row or token; NaN where there is none."""
+        """The ELBO after each lap, in nats per row or token; NaN if the method has none."""
         return [row.per_unit for row in self.history.laps]
 
 
 class Viewable(ABC):
-    """What can be looked at: a run, a fitted estimator."""
+    """Base of what has a view: runs and fitted estimators."""
 
     @abstractmethod
     def view(self) -> View:
-        """It as it is now; raises what any use of a model raises that is not fitted."""
+        """The current view; raises :class:`NotFittedError` of scikit-learn for an unfitted estimator."""
 
     def _repr_html_(self) -> str:
         return card(self.view())
 
 
 def card(view: View) -> str:
-    """A few facts and two lines as HTML, for notebooks; it takes the colours of what it stands in."""
+    """A summary with two sparklines as HTML for notebooks, in the colours of its surroundings."""
     facts = {"laps": f"{len(view.history.laps)} in {view.history.seconds:.1f} s", "state": view.state}
     if view.fitted is not None:
         facts = {view.method.parts: f"{len(view.fitted.ids):,}", "rows": f"{view.fitted.rows:,.0f}", **facts}
@@ -109,7 +109,7 @@ def card(view: View) -> str:
 
 
 def _line(name: str, values: Sequence[float]) -> str:
-    """A small picture of a course, from its lowest to its highest value."""
+    """A sparkline, scaled from its lowest to its highest value."""
     if len(values) < 2:
         return ""
     taken = values[:: -(-len(values) // DRAWN)]

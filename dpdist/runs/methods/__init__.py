@@ -1,4 +1,4 @@
-"""Every method there is, by the name under which its runs are stored and by which its spec asks for it."""
+"""All methods, by the name that stored runs and specs refer to them by."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ METHODS: dict[str, AnyMethod] = {
 def method_named(
     name: str, holdout: object = None, known: Names | None = None, settings: Mapping[str, Any] = MappingProxyType({})
 ) -> AnyMethod:
-    """A method, which follows the score of held-out rows if there are any.
+    """A method, which also scores held-out rows if there are any.
 
     Parameters
     ----------
-    holdout : rows or where they are, or None
-    known, settings : names of the columns and what chose them, as of :func:`dpdist.data.source_like`
+    holdout : held-out rows, or their path, or None
+    known, settings : names of the model's columns and the choice of columns, as for :func:`dpdist.data.source_like`
 
     Raises
     ------
     InputError
-        If the method follows no score, or they cannot be read.
+        If the method scores no held-out data, or they cannot be read.
     """
     method = METHODS[name]
     if holdout is None:

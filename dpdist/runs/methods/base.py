@@ -1,4 +1,4 @@
-"""What a way of fitting says of itself; :class:`dpdist.runs.run.Run` drives any of them alike."""
+"""The interface of fitting methods; :class:`dpdist.runs.run.Run` drives all of them."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ CONVERGED = "converged: the ELBO settled and no move is pending"
 
 
 class Method(ABC, Generic[Spec, Problem, Total, Predictor]):
-    """One way of fitting a model: how it begins, goes on, and what it says of rows in the end.
+    """A fitting method: how a run starts and steps, and the predictor of its model.
 
     Attributes
     ----------
-    command : the command that makes them
-    parts : what its components are called
-    unit : what its bound is told per
-    row : what an observation is called
-    lap : what a lap is called
-    updates : of each row in a lap, about
-    ended : why a run is over whose state is quiet
-    endless : whether laps could go on for ever, so that a run which ended may be gone on with
+    command : command that starts such runs
+    parts : noun for its components
+    unit : unit that the ELBO is reported per
+    row : noun for an observation
+    lap : noun for a lap
+    updates : approximate number of updates of each row in a lap
+    ended : stop reason of a run whose state is quiet
+    endless : whether laps could continue without end, so that a run that ended may be resumed
     """
 
     command: ClassVar[str]
@@ -49,56 +49,56 @@ class Method(ABC, Generic[Spec, Problem, Total, Predictor]):
     endless: ClassVar[bool] = True
 
     def check(self, spec: Spec, source: Source, limits: Limits) -> None:
-        """Raise :class:`InputError` of what can be seen to be wrong before the data are read; nothing by default."""
+        """Raise :class:`InputError` for errors that are visible before the data are read; nothing by default."""
 
     def cut(self, spec: Spec, source: Source) -> Source:
-        """The data in partitions that are so much work; as they are, unless a method says otherwise."""
+        """The source, cut into partitions of suitable work; unchanged by default."""
         return source
 
     @abstractmethod
     def begin(self, spec: Spec, source: Source, backend: Backend) -> tuple[Problem, State]:
-        """All that is fixed for a run, and the state before its first lap; raises :class:`InputError` if the data are
-        not such as the method takes."""
+        """The problem, which holds everything that is fixed, and the state before the first lap; raises
+        :class:`InputError` if the method does not accept the data."""
 
     @abstractmethod
     def steps(
         self, problem: Problem, source: Source, state: State, backend: Backend, path: str | None
     ) -> Iterator[Step]:
-        """Steps from `state` on; the caller decides when to stop.
+        """The steps of the run from `state`; the caller decides when to stop.
 
         Parameters
         ----------
-        path : where the run is stored; None for nowhere
+        path : where the run is stored; None if it is not
         """
 
     @abstractmethod
     def predictor(self, problem: Problem, total: Total, ids: np.ndarray) -> Predictor:
-        """What a model says of rows.
+        """The predictor of a model.
 
         Parameters
         ----------
-        total : summary of the whole data, as a lap ended with it
+        total : summary of the whole data at the end of a lap
         ids : (K,) stable ids
         """
 
     def following(self, holdout: Source) -> Self:
-        """The method that follows the score of held-out rows; raises :class:`InputError` where none does."""
+        """A copy of the method that scores held-out rows; raises :class:`InputError` if the method cannot."""
         raise InputError(
             "held-out documents are not scored during a fit; leave out holdout, and use dpdist score afterwards."
         )
 
     def outcome(self, fitted: Fitted[Total]) -> str:
-        """What a run found, in a sentence."""
+        """The result of a run, in a sentence."""
         told = f"ELBO {fitted.elbo:.4f} ({fitted.per_unit:.6f} a {self.unit})"
         return f"{len(fitted.ids)} {self.parts_of(len(fitted.ids))}, {told}, {fitted.stop}."
 
     def parts_of(self, count: int) -> str:
-        """What so many of a model's parts are called."""
+        """The noun for `count` components, in singular or plural."""
         return self.parts if count != 1 else self.parts.removesuffix("s")
 
     @abstractmethod
     def values(self, problem: Problem, fitted: Fitted[Total], predictor: Predictor) -> dict[str, object]:
-        """What is shown of a model beside what is shown of all, as plain values: ``counts`` (K,) and more.
+        """Facts about a model of this method, as plain values for display: ``counts`` (K,) and others.
 
         Parameters
         ----------
@@ -106,7 +106,7 @@ class Method(ABC, Generic[Spec, Problem, Total, Predictor]):
         """
 
     def never_converges(self, problem: Problem) -> bool:
-        """Whether only a limit ends a run."""
+        """Whether only a limit can end a run."""
         return False
 
     @abstractmethod
@@ -115,21 +115,21 @@ class Method(ABC, Generic[Spec, Problem, Total, Predictor]):
 
     @abstractmethod
     def useful_workers(self, problem: Problem, partitions: int) -> int:
-        """Workers that have something to do at a time, where data have so many partitions."""
+        """The number of workers that can work at a time, for data in `partitions` partitions."""
 
 
 def workers_of_batches(schedule: Schedule, partitions: int) -> int:
-    """Partitions of the batches that are under way at a time."""
+    """The number of partitions in the batches that are processed at a time."""
     assert schedule.batches is not None, "a run's schedule says how many"
     batches = min(schedule.batches, partitions)
     return -(-partitions // batches) * min(schedule.lookahead + 1, batches)
 
 
 def rows_of_batches(schedule: Schedule, source: Source) -> list[int]:
-    """Rows of each batch of a lap that takes partitions in turn."""
+    """The number of rows in each batch, when batch b holds every partition b, b + B, b + 2B, ..."""
     batches = batch_count(schedule, source)
     return [sum(part.rows for part in source.partitions[batch::batches]) for batch in range(batches)]
 
 
-#: A method whichever it is, with a spec, problem and total of its own kinds.
+#: A method of any spec, problem and total.
 AnyMethod = Method[Any, Any, Any, Any]

@@ -1,4 +1,4 @@
-"""Mixtures by memoized inference: from data and settings to the first lap, by data summary, priors and a start."""
+"""Memoized inference of mixtures: preparation by a data summary, hyperparameters, and initialisation."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from dpdist.runs.specs.mixture import STARTS, FitSpec
 from dpdist.storage.checkpoint import Fitted, RunStore
 from dpdist.storage.descriptions import check_description
 
-#: Rows, about, that say how broad a background is.
+#: Approximate number of sampled rows that determine the background.
 BACKGROUND_ROWS = 10_000
 
 
 def prepared_problem(spec: FitSpec, source: Source, backend: Backend) -> Problem:
-    """Summarise the data in one pass and fix everything for the run."""
+    """Summarise the data in one pass; return the problem, which holds everything that is fixed during the run."""
     family, preparation = prepared_family(spec.family, spec.row_transform, source, backend, spec.precision.dtype)
     if spec.prior == "clusters":
         if not family.spreads:
@@ -74,8 +74,8 @@ def prepared_problem(spec: FitSpec, source: Source, backend: Backend) -> Problem
 
 
 def check_start(spec: FitSpec) -> None:
-    """Raise :class:`InputError` if a schedule that makes no moves is given some, or begins with the one component that
-    it would stay with."""
+    """Raise :class:`InputError` if moves are given for a schedule without moves, or if such a schedule would start from
+    one component, which it could never split."""
     begins_with_one = isinstance(spec.initial, str) and spec.initial == "one" and spec.allocation.max_components != 1
     if begins_with_one and spec.moves and not spec.schedule.moves:
         raise InputError(
@@ -90,7 +90,7 @@ def check_start(spec: FitSpec) -> None:
 
 
 def check_density(family: Family, source: Source) -> None:
-    """Raise :class:`InputError` if data are sparse and a family does not take such."""
+    """Raise :class:`InputError` if the data are sparse and the family does not accept sparse rows."""
     if source.sparse and not family.accepts_sparse:
         raise InputError(
             f"the family {family.name} does not accept sparse input; pass a dense array with x.toarray(), or "
@@ -101,14 +101,14 @@ def check_density(family: Family, source: Source) -> None:
 def prepared_family(
     family: Family, plan: TransformPlan, source: Source, backend: Backend, dtype: type
 ) -> tuple[Family, Preparation]:
-    """The family with every hyperparameter filled, about its origin, and what is done to rows first.
+    """The family with all hyperparameters set, about its origin, and the preparation of rows.
 
-    Where products are of `dtype` float32, families that can be are turned to the data's principal axes.
+    For products in float32, families that are closed under rotation are rotated to the principal axes of the data.
 
     Raises
     ------
     InputError
-        If the family does not take such data, or describes components in a way that cannot be stored.
+        If the family does not accept the data, or its descriptions of components cannot be stored.
     """
     check_density(family, source)
     turns = family.turns and dtype is np.float32 and plan.pca is None
@@ -129,7 +129,7 @@ def prepared_family(
 
 
 def fitted_transform(plan: TransformPlan, source: Source, backend: Backend) -> tuple[Transform, Moments]:
-    """The transform fitted to the data in one pass, and the moments of the rows it gives."""
+    """The transform, fitted in one pass, and the moments of the transformed rows."""
     data_summary = summarise_source(source, backend, products=plan.pca is not None)
     with one_thread():
         transform = plan.fit(data_summary)
@@ -137,7 +137,7 @@ def fitted_transform(plan: TransformPlan, source: Source, backend: Backend) -> t
 
 
 def start_summary(spec: FitSpec, problem: Problem, source: Source, backend: Backend) -> Summary | None:
-    """The statistics of the first model; None for one component."""
+    """The summary of the initial model; None for one component with the prior."""
     initial = spec.initial
     if isinstance(initial, np.ndarray):
         return responsibility_start(problem, source, backend, initial)
@@ -153,12 +153,13 @@ def start_summary(spec: FitSpec, problem: Problem, source: Source, backend: Back
 
 
 def _all_data(background: Background, source: Source) -> Summary:
-    """One component as broad as a background, which would take all rows from one that begins with the prior."""
+    """The summary of one component with the breadth of the background; a background would take all rows from a
+    component at the prior."""
     return Summary(background.stats[None] * (total_weight(source) / background.stats[-1]), np.zeros(1))
 
 
 def _stored_model(path: str) -> Predictor:
-    """The model of rows at `path`, by whichever method."""
+    """The predictor of the model of rows at `path`, of either method."""
     store = RunStore.open(path, Problem.method, SVAProblem.method)
     problem, model = store.problem(), store.model()
     if isinstance(problem, SVAProblem):
@@ -168,12 +169,12 @@ def _stored_model(path: str) -> Predictor:
 
 @dataclass(frozen=True, eq=False)
 class MemoizedMixture(RowMethod[FitSpec, Problem, Summary, MixturePredictor]):
-    """Mixtures of conjugate families, by memoized, stochastic or batch inference; parameters as for its base."""
+    """Mixtures of conjugate families by memoized, stochastic or batch inference; parameters as in the base."""
 
     command = "fit"
 
     def cut(self, spec: FitSpec, source: Source) -> Source:
-        """Partitions follow from what a row costs; those of sparse rows are as they are."""
+        """The source in partitions whose size follows from the cost of a row; sparse sources are unchanged."""
         if source.sparse:
             return source
         begun = spec.starting_components if isinstance(spec.initial, str) and spec.initial == "k-means++" else 1
@@ -181,7 +182,7 @@ class MemoizedMixture(RowMethod[FitSpec, Problem, Summary, MixturePredictor]):
         return source.in_partitions_of(rows_of_work(spec.family, *given, spec.candidates))
 
     def begin(self, spec: FitSpec, source: Source, backend: Backend) -> tuple[Problem, State]:
-        """As for any method; warns if a lap will take much memory."""
+        """As :meth:`Method.begin`; warns if a lap will need much memory."""
         check_start(spec)
         problem = prepared_problem(spec, source, backend)
         if self.holdout is not None:

@@ -1,4 +1,4 @@
-"""Methods for rows, which may follow the score of rows that are held out."""
+"""Methods for rows, which can score held-out rows."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from dpdist.models.families.base import Moments
 from dpdist.runs.methods.base import Method, Problem, Spec
 from dpdist.storage.checkpoint import Total
 
-#: Who asks for rows that are held out, as messages name it.
+#: Name of the consumer of held-out rows in messages.
 HELD_OUT = "the held-out score"
 RowPredictor = TypeVar("RowPredictor", bound=Predictor)
 
 
 @dataclass(frozen=True, eq=False)
 class RowMethod(Method[Spec, Problem, Total, RowPredictor], Generic[Spec, Problem, Total, RowPredictor]):
-    """A way of fitting a model of rows.
+    """A method that fits a model of rows.
 
     Parameters
     ----------
-    holdout : rows, as stored, whose score is followed; None for none
+    holdout : held-out rows to score, as stored, or None
     """
 
     holdout: Source | None = None
@@ -37,25 +37,25 @@ class RowMethod(Method[Spec, Problem, Total, RowPredictor], Generic[Spec, Proble
         return replace(self, holdout=holdout)
 
     def score(self, problem: Problem, total: Total, ids: np.ndarray, backend: Backend) -> float:
-        """Mean log predictive density of the rows held out, raw columns, nats."""
+        """Mean log predictive density of the held-out rows, raw columns, nats."""
         assert self.holdout is not None, "rows are held out"
         with phase(Phase.SCORE):
             return mean_log_density(backend, self.holdout, self.predictor(problem, total, ids))
 
 
 class Takes(Protocol):
-    """What tells which rows a family or a learner takes."""
+    """The part of a family or learner that checks rows."""
 
     @property
     def accepts_sparse(self) -> bool:
         """Whether rows may be a sparse matrix."""
 
     def check_moments(self, moments: Moments) -> None:
-        """Raise :class:`InputError` if it takes no rows of these moments."""
+        """Raise :class:`InputError` if rows with these moments are not accepted."""
 
 
 def check_new_rows(preparation: Preparation, takes: Takes, source: Source, backend: Backend, asker: str) -> None:
-    """Raise :class:`InputError` unless rows are such as a model was made from; `asker` is named in the message."""
+    """Raise :class:`InputError` unless rows match those that a model was fitted to; `asker` is named in the message."""
     preparation.check_source(source, asker, takes.accepts_sparse)
     data_summary = summarise_source(source, backend, products=preparation.transform.matrix is not None)
     takes.check_moments(preparation.transform.moments(data_summary))

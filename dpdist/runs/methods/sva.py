@@ -1,4 +1,4 @@
-"""Sequential passes: from data and settings to the first round, by a data summary; held-out scores; extensions."""
+"""Sequential variational approximation (SVA): preparation by a data summary, held-out scores, and extensions."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from dpdist.storage.descriptions import check_description
 
 
 def begin_pass(spec: SVASpec, source: Source, backend: Backend, *, stream: bool = False) -> tuple[SVAProblem, State]:
-    """Summarise the data in one pass and fix everything; the problem, and the state before the first round.
+    """Summarise the data in one pass; return the problem and the state before the first round.
 
     Parameters
     ----------
-    stream : whether more rows will come, so that their number is not known
+    stream : whether more rows will follow, so that their number is unknown
 
     Raises
     ------
     InputError
-        If the data or a setting are not what was asked for, or the family has no pass.
+        If the data or a setting is invalid, or the family does not support sequential passes.
     """
     pruning = spec.pruning
     learner, preparation = _learner_for(spec, source, backend, stream)
@@ -86,7 +86,8 @@ def _prepared_likelihood(
 
 @dataclass(frozen=True, eq=False)
 class SequentialPass(RowMethod[SVASpec, SVAProblem, SVAState, SVAPredictor]):
-    """Models that grow in one pass over the rows (SVA), whose laps are its rounds; parameters as for its base."""
+    """Sequential variational approximation (SVA), one pass over the rows, whose laps are rounds; parameters as in the
+    base."""
 
     command = "sva"
     lap = "round"
@@ -126,14 +127,14 @@ class SequentialPass(RowMethod[SVASpec, SVAProblem, SVAState, SVAPredictor]):
 
 
 def passed(running: SVAState, stop: str | None) -> Fitted[SVAState]:
-    """A pass as a fitted model, which has no bound."""
+    """A sequential pass as a fitted model, whose ELBO is NaN."""
     return Fitted(running.ids, running, math.nan, running.rows, running.rows, running.next_id, stop)
 
 
 def prepared_extension(base: Problem, fitted: Fitted[Summary], spec: SVASpec) -> tuple[SVAProblem, SVAState]:
-    """A pass that goes on from a model fitted otherwise, and its components before the first new row.
+    """A sequential pass that continues a model of another method; the problem, and the state before the first new row.
 
-    Ids and coordinates are the model's; `spec` says how the pass goes on, and is of the model's likelihood.
+    Ids and coordinates are those of the model; `spec` configures the pass and must have the model's likelihood.
     """
     if base.model.background is not None:
         raise InputError(

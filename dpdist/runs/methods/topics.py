@@ -1,7 +1,6 @@
-"""Topic models: from documents and settings to the first lap by one pass over the corpus, and mini-batches that come
-one at a time.
+"""Topic models: preparation by one pass over the corpus, and single mini-batches of `partial_fit`.
 
-The pass checks all counts and draws the documents in which the first topics are looked for.
+The pass checks all counts and samples the documents from which the first topics are created.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ from dpdist.runs.specs.topics import TopicSpec
 from dpdist.storage.checkpoint import AnyFitted, Fitted, Total
 from dpdist.storage.history import History
 
-#: Documents in which the first topics are looked for, at most, and iterations of batch inference on them.
+#: Largest number of documents from which the first topics are created, and iterations of batch inference on them.
 START_DOCUMENTS, START_ITERATIONS = 1000, 5
-#: Updates of a document in a lap, about.
+#: Approximate number of updates of a document in a lap.
 UPDATES = 20
-#: Why a model of mini-batches that come one at a time has not ended.
+#: Stop reason of a model fitted by `partial_fit`.
 GOES_ON = "goes on with the next mini-batch of partial_fit"
 
 
@@ -54,14 +53,14 @@ Problem = TypeVar("Problem", bound=AnyTopicProblem)
 
 @dataclass(frozen=True, eq=False)
 class Census:
-    """What one pass finds in documents; adds over documents.
+    """Counts and a sample of documents, from one pass; adds over documents.
 
     Parameters
     ----------
-    documents : number of those that have words
-    tokens : of all documents
-    entries : words of a document, each once, of all documents
-    drawn : at most ``START_DOCUMENTS`` of those that have words, those of smallest key
+    documents : number of documents with words
+    tokens : number of tokens
+    entries : number of distinct words of each document, summed over documents
+    drawn : at most ``START_DOCUMENTS`` documents with words, those with the smallest random keys
     digests : of each partition, by its index
     """
 
@@ -78,7 +77,7 @@ class Census:
 
 
 class Topics(Method[TopicSpec, Problem, Total, DocumentPredictor]):
-    """What topic models do alike, however their global weights are known."""
+    """Methods shared by all topic models."""
 
     command = "topics"
     parts = "topics"
@@ -96,7 +95,7 @@ class Topics(Method[TopicSpec, Problem, Total, DocumentPredictor]):
         return workers_of_batches(problem.schedule, partitions)
 
     def values(self, problem: Problem, fitted: Fitted[Total], predictor: DocumentPredictor) -> dict[str, object]:
-        """Of these ``top_words`` is None where the words of the documents are not known."""
+        """As the base; ``top_words`` is None if the words of the documents are unknown."""
         allocation, words = predictor.model.allocation, predictor.vocabulary
         return {
             "tokens": predictor.tokens,
@@ -110,7 +109,7 @@ class Topics(Method[TopicSpec, Problem, Total, DocumentPredictor]):
 
 
 class MemoizedTopics(Topics[PosteriorProblem, TopicSummary]):
-    """Topic models by memoized or batch inference."""
+    """Topic models with posterior global weights, by memoized or batch inference."""
 
     def check(self, spec: TopicSpec, source: Source, limits: Limits) -> None:
         spec.problem(source.shape[1])
@@ -130,7 +129,7 @@ class MemoizedTopics(Topics[PosteriorProblem, TopicSummary]):
 
 
 class OnlineTopics(Topics[PointProblem, OnlineState]):
-    """Topic models with point estimates of their weights, by passes over a corpus, online or batch.
+    """Topic models with point estimates of the global weights, by online or batch inference.
 
     Source: Bryant & Sudderth, Truly nonparametric online variational inference for hierarchical Dirichlet processes,
     NeurIPS 2012.
@@ -156,13 +155,13 @@ class OnlineTopics(Topics[PointProblem, OnlineState]):
     def values(
         self, problem: PointProblem, fitted: Fitted[OnlineState], predictor: DocumentPredictor
     ) -> dict[str, object]:
-        """As of any topic model, and what the bound is of."""
+        """As the base; ``elbo_of`` says which documents the ELBO is of."""
         told = "the last mini-batch, scaled to the corpus" if self.never_converges(problem) else "the corpus"
         return {"elbo_of": told, **super().values(problem, fitted, predictor)}
 
 
 def found_topics(problem: AnyTopicProblem, census: Census, topics: int, backend: Backend) -> TopicSummary:
-    """Sums over the corpus under at most `topics` topics found in a sample of it, by a task."""
+    """Sums over the corpus under at most `topics` topics, created by a task from a sample of documents."""
 
     def found() -> TopicSummary:
         return backend.fetch(backend.map(topics_of_census, [problem], [census], [topics]))[0]
@@ -171,12 +170,12 @@ def found_topics(problem: AnyTopicProblem, census: Census, topics: int, backend:
 
 
 def take_census(source: Source, backend: Backend, seed: int) -> Census:
-    """Look at all documents once, which leaves the source the digests of its partitions.
+    """Read all documents once; also sets the digests of the source's partitions.
 
     Raises
     ------
     InputError
-        If the documents have weights, hold what is no amount of a word, or none of them has words.
+        If the documents have weights, an entry is not a valid amount of a word, or no document has words.
     """
     require_unweighted(source)
     partitions = source.partitions
@@ -192,7 +191,7 @@ def take_census(source: Source, backend: Backend, seed: int) -> Census:
 
 
 def topics_of_census(problem: AnyTopicProblem, census: Census, topics: int) -> TopicSummary:
-    """Sums over the documents drawn under at most `topics` topics found in them, scaled to the whole corpus."""
+    """Sums over the sampled documents under at most `topics` topics created from them, scaled to the whole corpus."""
     whole = np.zeros(4)
     whole[[DOCUMENTS, TOKENS]] = census.documents, census.tokens
     with one_thread():
@@ -212,16 +211,16 @@ def _count_partition(partition: Partition, seed: int) -> Census:
 
 
 def _fewest(drawn: Sample) -> Sample:
-    """The documents of smallest key, in their order."""
+    """The ``START_DOCUMENTS`` documents with the smallest keys, in their original order."""
     kept = np.sort(np.argsort(drawn.keys, kind="stable")[:START_DOCUMENTS])
     return Sample(drawn.keys[kept], drawn.owners[kept], drawn.weights[kept], drawn.rows[kept])
 
 
-# Mini-batches that come one at a time
+# Single mini-batches
 
 
 def begin_partial(problem: PointProblem, topics: int, documents: sparse.csr_array, corpus: float) -> OnlineState:
-    """The state before the first mini-batch, of topics found in that; raises as :meth:`OnlineTopics.begin` does.
+    """The state before the first mini-batch, with topics created from it; raises as :meth:`OnlineTopics.begin` does.
 
     Parameters
     ----------
@@ -240,15 +239,15 @@ def continue_online(
     seen: float,
     history: History,
 ) -> tuple[Info, Fitted[OnlineState]]:
-    """What is told of one more mini-batch, and the model after it.
+    """The information about one more mini-batch, and the model after it.
 
     Parameters
     ----------
     documents : (n, W) CSR counts
     corpus : D, documents of the whole corpus
-    state : before it
-    seen : documents seen, with these
-    history : numbers the mini-batch
+    state : before the mini-batch
+    seen : documents seen, including these
+    history : of earlier mini-batches, which numbers this one
     """
     step = partial_step(problem, documents, float(corpus), state)
     info = lap_info(step, len(history.laps) + 1, seen)
@@ -256,13 +255,13 @@ def continue_online(
 
 
 def as_online(problem: AnyTopicProblem, fitted: AnyFitted, asked: PointProblem) -> tuple[PointProblem, OnlineState]:
-    """What online inference goes on from: a model of its own as it is, one of memoized or batch inference as before
-    the first step.
+    """The problem and state from which online inference continues: unchanged for an online model; for a model of
+    memoized or batch inference, as before the first step.
 
     Parameters
     ----------
     problem, fitted : the model so far
-    asked : schedule, moves and what is to be learned from now on
+    asked : schedule, moves and learned hyperparameters from now on
     """
     if isinstance(problem.schedule, Stochastic):
         return replace(asked, model=problem.model, effort=problem.effort, seed=problem.seed), fitted.total
@@ -273,7 +272,7 @@ def as_online(problem: AnyTopicProblem, fitted: AnyFitted, asked: PointProblem) 
 
 
 def check_corpus(corpus: float, documents: int) -> None:
-    """Raise :class:`InputError` unless a whole corpus may have so many documents as `corpus`."""
+    """Raise :class:`InputError` unless `corpus` is a number of documents and at least `documents`."""
     if not (is_number(corpus) and corpus >= documents):
         raise InputError(
             f"documents should be the number of documents in the whole corpus, {documents} of this mini-batch or more; "

@@ -1,5 +1,5 @@
-"""What a run will cost, told before it is begun, from what one of each thing costs on a machine.
+"""Forecast of the cost of a run from unit costs of a machine.
 
-Numbers go in and numbers come out of :mod:`dpdist.runs.planning.forecast`; they are measured by
-:mod:`dpdist.runs.planning.calibration`, in seconds.
+:mod:`dpdist.runs.planning.calibration` measures unit costs in seconds; :mod:`dpdist.runs.planning.forecast` computes
+the forecast from them.
 """

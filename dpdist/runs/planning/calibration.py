@@ -1,8 +1,8 @@
 """Unit costs of a run, measured in seconds: a few laps over some rows on each worker, a few tasks, a file.
 
-Laps are those of the run's own settings and family over rows of its data, or drawn ones, with as many components as are
-asked for and half as many, so that what grows with components is told from what does not. All workers make them at the
-same time, as they work at the same time in a run: they may share the memory and the cores of a host.
+The laps use the settings and family of the run, on rows of its data or drawn ones, once with the given number of
+components and once with half as many, to separate costs that grow with components from constant ones. All workers run
+them at the same time, as in a run, because they may share the memory and cores of a host.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from dpdist.runs.planning.unwritten import UnwrittenSource, drawn_rows
 from dpdist.runs.specs.mixture import FitSpec
 from dpdist.storage.codec import shape_of
 
-#: Rows of calibrating laps: of each component so many at least, and twice as many as moves look at in a lap, so that
-#: most components have as many as they look at; within bounds.
+#: Rows of calibration laps: least number per component, factor over the rows that moves sample from a component, least
+#: number of rows, and largest number of values. With the factor, most components have enough rows for the moves.
 ROWS_EACH, ROOM, FEWEST, MOST_NUMBERS = 64, 2, 4_096, 2**25
-#: Workers that make calibrating laps at a time: they tell what sharing a host costs.
+#: Largest number of workers that run calibration laps at a time, to include the cost of sharing a host.
 MOST_WORKERS = 16
-#: Batches of these laps, and the lap whose costs count: the first in which moves are measured and made.
+#: Batches of these laps, and the lap that is measured: the first with moves measured on workers and accepted.
 BATCHES, LAP = 2, 2
-#: Tasks that do nothing, numbers that each is given and gives, bytes that travel, and bytes of a trial file.
+#: Number of trivial tasks, of values that each receives and returns, of bytes transferred, and of bytes of a test file.
 TASKS, NUMBERS, TRAVELLING, FILE = 400, 2**12, 2**25, 2**24
-#: Tasks that are waited for one by one.
+#: Number of tasks that are awaited one by one.
 TRIPS = 15
-#: Partitions that are read.
+#: Number of partitions that are read.
 READ = 3
 
 
 class _LapCosts(NamedTuple):
-    """Of one lap in one process: seconds by what they went to, components, rows of statistics of each in a summary.
+    """Costs of one lap in one process: seconds by phase, components, rows of statistics per component in a summary.
 
-    Of moves ``searches`` are what workers make in a run.
+    ``searches`` is the part of the moves that workers perform in a run.
     """
 
     local_step: float
@@ -73,15 +73,15 @@ def calibrate(spec: FitSpec, source: Source, components: int, backend: Backend) 
 
     Parameters
     ----------
-    spec : what is asked for
-    source : its data, cut as they will be; maybe unwritten
-    components : about as many as the run will have
-    backend : a worker or more, of the kind that it will run on
+    spec : settings of the run
+    source : the data, cut as in the run; possibly unwritten
+    components : expected number of components
+    backend : one or more workers of the kind that the run will use
 
     Raises
     ------
     InputError
-        If the family does not take such rows, or may not have so many components.
+        If the family does not accept the rows, or cannot have that many components.
     """
     rows = _some_rows(spec, source, components)
     dense = Candidates(every=1)
@@ -119,7 +119,7 @@ def calibrate(spec: FitSpec, source: Source, components: int, backend: Backend) 
 
 
 def planned(spec: FitSpec, source: Source, components: int) -> Problem:
-    """What a run will have fixed, by some of its rows."""
+    """The problem of the run, prepared from some of its rows."""
     return _begun(spec, _some_rows(spec, source, components), components, spec.candidates)[0]
 
 
@@ -127,7 +127,7 @@ def planned(spec: FitSpec, source: Source, components: int) -> Problem:
 
 
 def _some_rows(spec: FitSpec, source: Source, components: int) -> np.ndarray:
-    """Rows of the data, or others in their place, so many that all components have some."""
+    """Rows of the data, or drawn ones if it is unwritten, enough for all components."""
     columns = source.shape[1]
     each = max(ROWS_EACH, Sampling().each(components, 8 * columns))
     most = max(2 * components, MOST_NUMBERS // columns)
@@ -145,7 +145,7 @@ def _some_rows(spec: FitSpec, source: Source, components: int) -> np.ndarray:
 
 
 def _drawn_for(spec: FitSpec, rows: int, columns: int, components: int) -> np.ndarray:
-    """Rows that the family takes."""
+    """Drawn rows that the family accepts."""
     refused: InputError | None = None
     for kind in ("numbers", "counts", "bits"):
         found = drawn_rows(kind, rows, columns, components)
@@ -160,7 +160,8 @@ def _drawn_for(spec: FitSpec, rows: int, columns: int, components: int) -> np.nd
 
 
 def _begun(spec: FitSpec, rows: np.ndarray, components: int, candidates: Candidates) -> tuple[Problem, State, Source]:
-    """The problem and first state of a fit that begins with so many components: each row is of its nearest of some."""
+    """The problem and first state of a fit that starts with `components` components, rows labelled by the nearest of
+    evenly spaced rows."""
     means = rows[np.linspace(0, len(rows) - 1, components).astype(np.intp)].astype(np.float64)
     shift, each = 0.5 * (means * means).sum(axis=1), max(1, MOST_NUMBERS // components)
     labels = np.concatenate([(rows[n : n + each] @ means.T - shift).argmax(axis=1) for n in range(0, len(rows), each)])
@@ -172,7 +173,7 @@ def _begun(spec: FitSpec, rows: np.ndarray, components: int, candidates: Candida
 
 
 def _laps(spec: FitSpec, rows: np.ndarray, asked: list[tuple[int, Candidates]], backend: Backend) -> list[_LapCosts]:
-    """What a lap costs each worker, in the mean: one for each number of components and way of looking at them."""
+    """Lap costs, averaged over workers, for each number of components and setting of candidates."""
     workers = min(max(1, backend.threads), MOST_WORKERS)
     given = backend.share(rows, "rows of calibrating laps")
     found = backend.fetch(backend.map(_laps_of_one, [spec] * workers, [given] * workers, [asked] * workers))
@@ -184,7 +185,7 @@ def _laps_of_one(spec: FitSpec, rows: np.ndarray, asked: list[tuple[int, Candida
 
 
 def _lap(spec: FitSpec, rows: np.ndarray, components: int, candidates: Candidates) -> _LapCosts:
-    """What the lap that counts costs."""
+    """Costs of the measured lap."""
     problem, state, source = _begun(spec, rows, components, candidates)
     before, had, backend = spent(), components, _Searching()
     for step in MemoizedMixture().steps(problem, source, state, backend, None):
@@ -207,7 +208,7 @@ def _lap(spec: FitSpec, rows: np.ndarray, components: int, candidates: Candidate
 
 
 class _Searching(SerialBackend):
-    """Adds up the seconds of what workers make elsewhere, but for visits of rows."""
+    """Sums the seconds of mapped tasks, such as searches for moves, which workers perform in a run."""
 
     seconds = 0.0
 
@@ -219,7 +220,7 @@ class _Searching(SerialBackend):
 
 
 def _adding(size: int) -> float:
-    """Seconds of adding a byte of sums of such a size."""
+    """Seconds per byte to add two arrays of `size` bytes."""
     one, other = (np.ones(max(1, size // 8)) for _ in range(2))
     return _timed(lambda: one + other) / one.nbytes
 
@@ -228,7 +229,7 @@ def _adding(size: int) -> float:
 
 
 def _reading(source: Source, rows: np.ndarray, folder: str) -> float | None:
-    """Bytes a second at which partitions are read; None where they are in memory."""
+    """Rate of reading partitions, in bytes a second; None if they are in memory."""
     if isinstance(source, UnwrittenSource):
         stored = rows[: int(source.partitions[0].rows)].astype(source.dtype)
         zarr.create_array(f"{folder}/rows.zarr", data=stored, chunks=stored.shape)
@@ -242,7 +243,7 @@ def _reading(source: Source, rows: np.ndarray, folder: str) -> float | None:
 
 
 def _writing(folder: str) -> tuple[float, float]:
-    """Seconds of a small file, and the rate of a large one."""
+    """Seconds to write a small file, and the rate of writing a large one."""
     place, data = place_of(f"{folder}/run"), os.urandom(FILE)
     small = min(_timed(partial(place.create, f"small-{name}", b"1")) for name in range(3))
     large = _timed(lambda: place.create("large", data))
@@ -250,7 +251,7 @@ def _writing(folder: str) -> tuple[float, float]:
 
 
 class TaskCosts(NamedTuple):
-    """Of :class:`UnitCosts`, those that a cluster decides."""
+    """The part of :class:`UnitCosts` that depends on the cluster only."""
 
     task: float
     round_trip: float
@@ -260,7 +261,7 @@ class TaskCosts(NamedTuple):
 
 
 def cluster_costs(backend: Backend) -> TaskCosts:
-    """What tasks cost that give what they are given, of which sums are made, and bytes that travel."""
+    """Costs of tasks that return their input, of summing their results, and of transfers."""
     if not backend.threads:
         return TaskCosts(0.0, 0.0, 0.0, None, float(psutil.Process().memory_info().rss))
     backend.fetch(backend.map(_nothing, range(8)))
@@ -280,16 +281,16 @@ def cluster_costs(backend: Backend) -> TaskCosts:
 
 
 def _nothing(_: object) -> None:
-    """A task that does nothing."""
+    """A task without work."""
 
 
 def _as_given(value: np.ndarray) -> np.ndarray:
-    """A task that gives what it is given."""
+    """A task that returns its input."""
     return value
 
 
 def _nothing_of(_: np.ndarray) -> None:
-    """A task that waits for a value."""
+    """A task that waits for its input."""
 
 
 def _bytes(size: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Unit costs: the seconds and bytes of one of each, measured, kept as JSON and given again on another machine."""
+"""Unit costs in seconds and bytes: measured on one machine, stored as JSON, and usable on another."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def _cost(doc: str, wanted: Wanted[Any] = _ZERO_OR_MORE, **given: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class UnitCosts:
-    """What one of each costs: times in seconds, sizes in bytes, rates in bytes a second.
+    """Unit costs: times in seconds, sizes in bytes, rates in bytes a second.
 
     Raises
     ------
     InputError
-        If one is not a number that it could be.
+        If a cost is not a valid number.
     """
 
     row: float = _cost("local step of a row, whatever the components")
@@ -56,31 +56,31 @@ class UnitCosts:
         check_fields(self, " of the unit costs", **{each.name: each.metadata["wanted"] for each in fields(self)})
 
     def moved(self, size: float, rate: float | None) -> float:
-        """Seconds that so many bytes take at a rate."""
+        """Seconds to transfer `size` bytes at a rate."""
         return 0.0 if rate is None else size / rate
 
     def on_cores(self, seconds: float) -> float:
-        """Seconds that so much work of all processes takes at least."""
+        """Least wall time, in seconds, for `seconds` of work of all processes."""
         return 0.0 if self.cores is None else seconds / self.cores
 
     def joined(self, size: float, values: int) -> float:
-        """Seconds in which a worker brings `values` sums of so many bytes together."""
+        """Seconds for a worker to fetch and add `values` sums of `size` bytes each."""
         return max(0, values - 1) * size * self.add + values * self.moved(size, self.transfer)
 
     def write(self, path: Path) -> None:
-        """Keep them as JSON, each with what it means; raises as :func:`claim_costs`."""
+        """Write the costs as JSON, each with its description; raises as :func:`claim_costs`."""
         claim_costs(path)
         told = {name: {"value": value, "of": DOCS[name]} for name, value in asdict(self).items()}
         LocalPlace(path.parent).replace(path.name, (json.dumps(told, indent=2) + "\n").encode())
 
 
 def claim_costs(path: Path) -> None:
-    """Hold a path to be free for unit costs.
+    """Check that unit costs may be written to a path.
 
     Raises
     ------
     OutputExistsError
-        If something else is there.
+        If something other than unit costs is there.
     InputError
         If its folder does not exist.
     """
@@ -98,7 +98,7 @@ DOCS = {each.name: each.metadata["doc"] for each in fields(UnitCosts)}
 
 
 def read_costs(path: Path) -> UnitCosts:
-    """The unit costs at a path; raises :class:`InputError` if there are none."""
+    """The unit costs stored at a path; raises :class:`InputError` if there are none."""
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
         values = {name: each["value"] for name, each in told.items()}

@@ -1,15 +1,15 @@
-"""From unit costs and the shape of a run to its seconds and bytes: a queue that is worked through, number by number.
+"""Forecast of the seconds and bytes of a run, from unit costs and its shape, by a simulation of its queue.
 
-A lap's batches are launched one after the other, each when the batch `lookahead + 1` before it is in, by a coordinator
-that does one thing at a time; its tasks pass a scheduler that does one at a time, and then wait in one queue for W
+The coordinator launches the batches of a lap one after another, each when the batch `lookahead + 1` before it is
+complete; it does one thing at a time. Its tasks pass the scheduler one at a time, and then wait in one queue for W
 workers. With tasks of t seconds that arrive at a_n, in order, the n-th ends at
 
     d_n = max(a_n, d_{n-W}) + t
 
-so that neither workers nor batches are idle or busy on average, but as they are. A batch's sums go up a tree of tasks
-to the coordinator, which takes batches in one after the other. Where all of them share the cores of one machine, a lap
-takes no less than these need for the work of all. All numbers are of a machine where everything takes as
-long as it took when it was measured.
+so idle and busy times of workers and batches are simulated, not averaged. The sums of a batch are added in a tree of
+tasks and reach the coordinator, which processes batches one after another. If all processes share the cores of one
+machine, a lap takes at least the time that these cores need for all work. The forecast assumes that every operation
+takes as long as it did in the calibration.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dpdist.runs.planning.costs import UnitCosts
 from dpdist.runs.planning.shape import Shape
 from dpdist.storage.memo import PACK_BYTES
 
-#: What a cost may be due to, and the unit costs it is made of.
+#: Causes of cost, and the unit costs that belong to each.
 CAUSES = {
     "the local step of the rows": ("row", "row_component", "candidate_row"),
     "sums on their way to the coordinator": ("add",),
@@ -39,21 +39,21 @@ CAUSES = {
     "the scheduler, which hands out tasks one by one": ("task", "round_trip"),
     "reading the rows": ("read_seconds",),
 }
-#: Of the same, rates.
+#: Rates that belong to each cause.
 RATES = {"sums on their way to the coordinator": ("transfer",), "reading the rows": ("read_rate", "store_rate")}
-#: What a change has to save of a lap to be told.
+#: Least share of a lap that a suggested change must save.
 WORTH = 0.05
-#: Times that sampled rows travel: to the coordinator, and to those who look for moves in them.
+#: Number of transfers of sampled rows: to the coordinator, and to the workers that search for moves.
 SENT = 3
 
 
 class LapCost(NamedTuple):
-    """What a lap costs.
+    """The cost of a lap.
 
     Parameters
     ----------
-    seconds : from its beginning to the next
-    busy : seconds of all workers together in which they are at tasks
+    seconds : wall time
+    busy : seconds of work, summed over workers
     """
 
     seconds: float
@@ -61,24 +61,24 @@ class LapCost(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What might be done otherwise, and the seconds of a lap it comes to."""
+    """A possible change of settings, and the seconds of a lap with it."""
 
     what: str
     seconds: float
 
 
 class Forecast(NamedTuple):
-    """What a run will cost.
+    """The forecast cost of a run.
 
     Parameters
     ----------
-    lap, dense_lap : seconds of a lap on average, and of one that looks at every row for all components
-    share : of the workers' time that they are at tasks
-    useful_workers : that have something to do at a time
+    lap, dense_lap : seconds of an average lap, and of a lap that evaluates all components for every row
+    share : share of the workers' time spent in tasks
+    useful_workers : number of workers that can work at a time
     coordinator, worker : bytes of memory
-    checkpoint_bytes, checkpoint_seconds, checkpoint_share : of a checkpoint, and of the run's time that all take
-    bound : what most of a lap's time is due to
-    changes : what would make laps shorter
+    checkpoint_bytes, checkpoint_seconds, checkpoint_share : of a checkpoint, and the share of the run's time for all
+    bound : the main cause of a lap's time
+    changes : changes that would make laps shorter
     """
 
     lap: float
@@ -94,12 +94,12 @@ class Forecast(NamedTuple):
     changes: tuple[Change, ...]
 
     def run(self, laps: int) -> float:
-        """Seconds of a run of so many laps."""
+        """Seconds of a run of `laps` laps."""
         return laps * self.lap
 
 
 def forecast(shape: Shape, costs: UnitCosts, workers: int) -> Forecast:
-    """What a run of this shape will cost on so many workers."""
+    """The forecast for a run of this shape on `workers` workers."""
     lap = mean_lap(shape, costs, workers)
     size = summary_bytes(shape, costs)
     stored = shape.batches * size + 4 * _table(shape)
@@ -122,7 +122,7 @@ def forecast(shape: Shape, costs: UnitCosts, workers: int) -> Forecast:
 
 
 def mean_lap(shape: Shape, costs: UnitCosts, workers: int) -> LapCost:
-    """A lap on average over those that look at rows for all components and those that do not."""
+    """The average cost over dense laps and laps with candidates."""
     dense = lap_cost(shape, costs, workers, dense=True)
     if shape.dense_every == 1 or costs.candidate_row is None:
         return dense
@@ -132,21 +132,21 @@ def mean_lap(shape: Shape, costs: UnitCosts, workers: int) -> LapCost:
 
 
 def row_seconds(shape: Shape, costs: UnitCosts, dense: bool) -> float:
-    """Seconds that the local step of a row takes."""
+    """Seconds of the local step of a row."""
     whole = costs.row + costs.row_component * shape.components
     return whole if dense or costs.candidate_row is None else min(whole, costs.candidate_row)
 
 
 def lap_cost(shape: Shape, costs: UnitCosts, workers: int, dense: bool) -> LapCost:
-    """One lap, batch by batch and task by task."""
+    """The cost of one lap, simulated batch by batch and task by task."""
     size = summary_bytes(shape, costs)
     partition = _reading(shape, costs, workers) + shape.partition_rows * row_seconds(shape, costs, dense)
     adding = costs.moved(size, costs.transfer) + (shape.batches - 1).bit_length() * size * costs.add
     fold = costs.round_trip + adding
-    ends: deque[float] = deque(maxlen=workers)  # of the last W tasks
-    done: list[float] = []  # of each batch's sum
-    free = scheduled = 0.0  # when the coordinator and the scheduler are free
-    busy = own = 0.0  # what workers did, and what these two
+    ends: deque[float] = deque(maxlen=workers)  # end times of the last W tasks
+    done: list[float] = []  # end time of each batch's sum
+    free = scheduled = 0.0  # times at which the coordinator and the scheduler become free
+    busy = own = 0.0  # seconds of work of the workers, and of these two
     folded: list[float] = []
     for batch, count in enumerate(shape.batch_partitions):
         if batch > shape.lookahead:  # the coordinator waits for an earlier batch before it launches this one
@@ -173,12 +173,12 @@ def lap_cost(shape: Shape, costs: UnitCosts, workers: int, dense: bool) -> LapCo
 
 
 def _levels(tasks: int) -> int:
-    """Of the tree that adds what so many tasks give."""
+    """Number of levels of the tree that adds the results of `tasks` tasks."""
     return 0 if tasks <= 1 else 1 + _levels(-(-tasks // FAN_IN))
 
 
 def _reading(shape: Shape, costs: UnitCosts, workers: int) -> float:
-    """Seconds of reading a partition, where all workers read from one store."""
+    """Seconds to read a partition while all workers read from one store."""
     size = shape.partition_rows * shape.row_bytes
     alone, together = costs.moved(size, costs.read_rate), workers * costs.moved(size, costs.store_rate)
     return costs.read_seconds + max(alone, together)
@@ -188,7 +188,7 @@ def _reading(shape: Shape, costs: UnitCosts, workers: int) -> float:
 
 
 def _table(shape: Shape) -> float:
-    """Bytes of statistics of every component."""
+    """Bytes of the statistics of all components."""
     return 8.0 * shape.columns * shape.components
 
 
@@ -198,9 +198,9 @@ def summary_bytes(shape: Shape, costs: UnitCosts) -> float:
 
 
 def coordinator_bytes(shape: Shape, costs: UnitCosts) -> float:
-    """Memory of the coordinator: sums of all batches, three times over, and what judging takes.
+    """Memory of the coordinator: three copies of the sums of all batches, and the evaluation of moves.
 
-    Sums that are too large to stay there are in files, and count as the largest that do.
+    Sums too large for memory are in files, and count as the largest size that is held in memory.
     """
     size = summary_bytes(shape, costs)
     held = 3 * max(size, min(shape.batches * size, MOST_BYTES))
@@ -209,17 +209,17 @@ def coordinator_bytes(shape: Shape, costs: UnitCosts) -> float:
 
 
 def worker_bytes(shape: Shape, costs: UnitCosts) -> float:
-    """Memory of a worker: a partition, its blocks, the posterior, sums on their way."""
+    """Memory of a worker: a partition, its blocks, the posterior, and sums in transfer."""
     block = 8.0 * shape.block_rows * (2 * shape.columns + 3 * shape.components)
     sums = (FAN_IN + 2) * summary_bytes(shape, costs) + 2 * _table(shape)
     return costs.process + 2 * shape.partition_rows * shape.row_bytes + block + sums
 
 
-# What it is due to
+# The main cause
 
 
 def _halved(costs: UnitCosts, cause: str) -> UnitCosts:
-    """The same costs, but for one cause, of which there is half as much."""
+    """Costs with one cause halved."""
     given = {name: getattr(costs, name) for name in (*CAUSES[cause], *RATES.get(cause, ()))}
     rates = RATES.get(cause, ())
     changed = {name: (2 * value if name in rates else value / 2) for name, value in given.items() if value is not None}
@@ -227,7 +227,7 @@ def _halved(costs: UnitCosts, cause: str) -> UnitCosts:
 
 
 def _bound(shape: Shape, costs: UnitCosts, workers: int, seconds: float) -> str:
-    """What a lap is due to: that of which half as much would save most."""
+    """The main cause of a lap's time: the one that saves most when halved."""
     if workers > shape.useful_workers:
         return f"too few partitions at a time for {workers:,} workers"
     saved = {cause: seconds - mean_lap(shape, _halved(costs, cause), workers).seconds for cause in CAUSES}
@@ -235,7 +235,7 @@ def _bound(shape: Shape, costs: UnitCosts, workers: int, seconds: float) -> str:
 
 
 def _changes(shape: Shape, costs: UnitCosts, workers: int, seconds: float) -> Iterator[Change]:
-    """What a person may do, where it saves something."""
+    """The changes of settings that save at least ``WORTH`` of a lap."""
     tried: list[tuple[str, Shape, int]] = [(f"{2 * workers:,} workers", shape, 2 * workers)]
     tried += [
         (f"lookahead = {ahead}", shape.but(lookahead=ahead), workers)

@@ -1,4 +1,4 @@
-"""A plan: what is asked for, over data of a shape, on so many workers, and what it will cost."""
+"""A plan: the shape of a run, unit costs, and the forecast for a number of workers."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from dpdist.runs.specs.mixture import FitSpec
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What a run will be like.
+    """The plan of a run.
 
     Parameters
     ----------
-    shape : its numbers
-    costs : of one of each
-    workers, laps : as asked for
-    forecast : what follows
+    shape : of the run
+    costs : unit costs
+    workers, laps : as given
+    forecast : from these
     """
 
     shape: Shape
@@ -39,7 +39,7 @@ class Plan:
 
     @property
     def values(self) -> dict[str, Any]:
-        """All of it as plain values, for ``--json``."""
+        """The plan as plain values, for ``--json``."""
         told = self.forecast._asdict()
         return {
             **asdict(self.shape),
@@ -62,22 +62,22 @@ def plan(
     costs: UnitCosts | None = None,
     cores: float | None = None,
 ) -> Plan:
-    """What a fit will cost.
+    """The plan of a fit.
 
     Parameters
     ----------
-    spec : what is asked for
-    source : the data, maybe unwritten
-    components : about as many as there will be, all the while
-    workers, laps : on so many, for so long
+    spec : settings of the fit
+    source : the data, possibly unwritten
+    components : expected number of components, assumed constant
+    workers, laps : number of workers and laps
     backend : where the costs of tasks are measured
-    costs : measured before; None to measure them now
-    cores : that workers, scheduler and coordinator share, if they run on one machine; None: as the costs say
+    costs : unit costs measured before; None to measure them now
+    cores : shared by workers, scheduler and coordinator if they run on one machine; None: as in `costs`
 
     Raises
     ------
     InputError
-        If the family does not take such rows, or may not have so many components.
+        If the family does not accept the rows, or cannot have that many components.
     """
     check_density(spec.family, source)
     cut = MemoizedMixture().cut(spec, source)
@@ -93,8 +93,8 @@ def shape_of(spec: FitSpec, problem: Problem, source: Source, components: int) -
 
     Parameters
     ----------
-    problem : as some of the rows have it
-    source : cut as it will be
+    problem : prepared from some of the rows
+    source : cut as in the run
     """
     (rows, columns), partitions = source.shape, len(source.partitions)
     schedule = spec.schedule.in_batches(batches_that_pay(problem, rows_with_weight(source)))

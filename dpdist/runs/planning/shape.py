@@ -1,4 +1,4 @@
-"""The shape of a run: how many rows, columns, components, batches, partitions there are."""
+"""The shape of a run: its numbers of rows, columns, components, batches and partitions."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """The numbers that a run's cost follows from.
+    """The numbers that determine the cost of a run.
 
     Parameters
     ----------
-    rows, row_bytes : of the data, as stored
+    rows, row_bytes : number of rows, and bytes of a stored row
     columns : F, of the statistics
-    components : K, all the while
+    components : K, assumed constant
     batches, partitions : of a lap
-    lookahead : batches that start before the one before them is in
-    dense_every : of so many laps one looks at every row for all components; 1: all do
-    block_rows : rows that a worker takes together
-    sample_bytes : of rows that moves draw
+    lookahead : number of batches that may start before the previous one is complete
+    dense_every : one lap of this many evaluates all components for every row; 1: all laps do
+    block_rows : rows that a worker processes together
+    sample_bytes : of the rows that moves sample
     """
 
     rows: int
@@ -35,24 +35,24 @@ class Shape:
 
     @property
     def most_partitions(self) -> int:
-        """Partitions of the largest batch."""
+        """Number of partitions in the largest batch."""
         return math.ceil(self.partitions / self.batches)
 
     @property
     def useful_workers(self) -> int:
-        """Workers that have something to do at a time."""
+        """Number of workers that can work at a time."""
         return self.most_partitions * min(self.lookahead + 1, self.batches)
 
     @property
     def partition_rows(self) -> float:
-        """Rows of a partition."""
+        """Mean number of rows of a partition."""
         return self.rows / self.partitions
 
     @property
     def batch_partitions(self) -> list[int]:
-        """Partitions of each batch."""
+        """Number of partitions of each batch."""
         return [len(range(batch, self.partitions, self.batches)) for batch in range(self.batches)]
 
     def but(self, **changed: int) -> Shape:
-        """The same, but for some numbers."""
+        """A copy with some numbers changed."""
         return replace(self, **changed)

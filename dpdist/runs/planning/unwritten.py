@@ -1,4 +1,4 @@
-"""Rows that are not there yet: their number, columns and type, and others drawn in their place."""
+"""Data that do not exist yet: their number of rows, columns and dtype, and drawn rows in their place."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dpdist.core.errors import InputError
 from dpdist.data.base import Partition, Partitioning, TableSource, cut_rows
 from dpdist.data.convert import chunk_rows
 
-#: Of drawn rows: how far apart the means of clusters are, in standard deviations of a cluster.
+#: Standard deviation of the means of drawn clusters, in standard deviations within a cluster.
 APART = 2.0
 
 
@@ -17,8 +17,8 @@ class UnwrittenSource(TableSource):
 
     Parameters
     ----------
-    rows, columns : how many there will be
-    dtype : as they will be stored
+    rows, columns : their numbers
+    dtype : in which they will be stored
     """
 
     def __init__(self, rows: int, columns: int, dtype: str) -> None:
@@ -39,7 +39,7 @@ class _Unwritten(Partition):
 
 
 def drawn_rows(kind: str, rows: int, columns: int, clusters: int) -> np.ndarray:
-    """Rows (rows, columns) of clusters that overlap: real numbers, counts, or zeros and ones, as `kind` says."""
+    """Rows (rows, columns) of overlapping clusters: real numbers, counts, or zeros and ones, according to `kind`."""
     rng = np.random.default_rng(0)
     means = APART * rng.normal(size=(clusters, columns))
     found: np.ndarray = means[rng.integers(clusters, size=rows)] + rng.normal(size=(rows, columns))

@@ -1,4 +1,4 @@
-"""What all specs are: frozen dataclasses of settings, which a table of a TOML file may stand for."""
+"""The base of specs: frozen dataclasses of settings, which can be read from a table of a TOML file."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from dpdist.inference.transform import TransformPlan
 from dpdist.models.mixture import DTYPES
 from dpdist.runs.limits import Limits
 
-#: How a TOML file and the command line say None.
+#: The text for None in TOML files and on the command line.
 NONE = "none"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Spec(ABC):
-    """Everything that a person asks of a method, data apart.
+    """All settings of a method, without the data.
 
     Raises
     ------
     InputError
-        If a setting is not what it should be.
+        If a setting is invalid.
     """
 
     #: Import path of the estimator with these parameters.
@@ -36,11 +36,11 @@ class Spec(ABC):
     @property
     @abstractmethod
     def method(self) -> str:
-        """The name of what fits it, in :data:`dpdist.runs.methods.METHODS`."""
+        """Name of the method, in :data:`dpdist.runs.methods.METHODS`."""
 
     @property
     def limits(self) -> Limits:
-        """When to stop whatever the ELBO does: never, unless there are settings of it."""
+        """Limits of a run; without limits unless the spec has settings for them."""
         return Limits(None)
 
     random_state: int = setting(0, whole(0), "Key of every draw; the same key gives the same bits.")
@@ -50,23 +50,23 @@ class Spec(ABC):
 
     @property
     def parameters(self) -> dict[str, object]:
-        """All settings by name, as they are asked for: None where a part is that which None stands for."""
+        """All settings by name, as given; None for a part that equals the default part."""
         held = {name: (getattr(self, name), each.default_part) for name, each in settings_of(type(self)).items()}
         return {name: None if value is default_part else value for name, (value, default_part) in held.items()}
 
     @classmethod
     def from_table(cls, table: Mapping[str, object], others: Iterable[str] = ()) -> Self:
-        """The spec that a table of plain values stands for.
+        """The spec of a table of plain values.
 
         Parameters
         ----------
-        table : of a TOML file; a part is a table of its own, or its name
-        others : names that are passed over
+        table : of a TOML file; a part is a nested table, or its name
+        others : names that are ignored
 
         Raises
         ------
         InputError
-            If a setting is not what it should be, or is none: then the nearest is named.
+            If a setting is invalid or unknown; for an unknown one, the nearest name is suggested.
         """
         known = settings_of(cls)
         for name in table:
@@ -77,7 +77,7 @@ class Spec(ABC):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RowSpec(Spec):
-    """What every method for rows is asked for."""
+    """Settings of all methods for rows."""
 
     row_transform: TransformPlan = part(
         {"transform": TransformPlan},
@@ -94,7 +94,7 @@ class RowSpec(Spec):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LapSpec(Spec):
-    """When a method that passes over its data many times stops, whatever the ELBO does."""
+    """Limits of methods that make several passes over the data."""
 
     max_laps: int | None = setting(100, COUNT.or_none("no bound"), "Largest number of passes over the data.")
     max_time: float | None = setting(None, POSITIVE.or_none("no bound"), "Largest time, in seconds.")
@@ -105,7 +105,7 @@ class LapSpec(Spec):
 
 
 def _value(place: str, given: object, about: Setting) -> Any:
-    """What a plain value stands for."""
+    """The value of a setting, from a plain value."""
     if given == NONE:
         return None
     if about.several:
@@ -122,7 +122,7 @@ def _value(place: str, given: object, about: Setting) -> Any:
 
 
 def _part(place: str, table: Mapping[str, object], kinds: Mapping[str, Any]) -> object:
-    """The part that a table stands for; its name says which, by default the first."""
+    """The part of a table; its entry `name` selects the kind, by default the first."""
     values = dict(table)
     name = values.pop("name", next(iter(kinds))) if len(kinds) > 1 else next(iter(kinds))
     with _at(place):
@@ -138,7 +138,7 @@ def _part(place: str, table: Mapping[str, object], kinds: Mapping[str, Any]) -> 
 
 @contextmanager
 def _at(place: str) -> Iterator[None]:
-    """Says where a value stands that is refused."""
+    """Add the place of a setting to the message of an error."""
     try:
         yield
     except InputError as error:
@@ -150,7 +150,7 @@ def _fields_of(kind: Any) -> list[str]:
 
 
 def _unknown(place: str, key: str, name: str, kinds: Mapping[str, Any]) -> str:
-    """The sentence about an entry of a table that a part has no field for."""
+    """The message about an entry of a table that is not a field of the part."""
     having = [other for other, kind in kinds.items() if key in _fields_of(kind)]
     if having:
         return (
@@ -162,7 +162,7 @@ def _unknown(place: str, key: str, name: str, kinds: Mapping[str, Any]) -> str:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    """What to do about a name that is not known."""
+    """A suggestion for an unknown name."""
     names = list(known)
     near = get_close_matches(name, names, n=1)
     return f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}."

@@ -1,4 +1,4 @@
-"""What is asked of the fit of a mixture."""
+"""Settings of mixtures."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from dpdist.models.mixture import Precision, dtype_of
 from dpdist.runs.specs.base import LapSpec, RowSpec
 from dpdist.storage.commits import read_attributes
 
-#: What hyperparameters may follow.
+#: What hyperparameters can be derived from.
 PRIORS = ("data", "clusters")
-#: What a start may be.
+#: Names of initialisations.
 STARTS = ("one", "k-means++", "sva")
 
 
 def plain_start(value: Any) -> Any:
-    """A start as specs keep it: a name, the whole path of a run, what a model says of rows, or an array."""
+    """An initialisation as specs store it: a name, the absolute path of a run, a predictor, or an array."""
     if isinstance(value, Predictor) or (isinstance(value, str) and value in STARTS):
         return value
     return absolute(value) if isinstance(value, str | os.PathLike) else np.asarray(value)
@@ -71,7 +71,7 @@ _CONCENTRATION = Wanted(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FitSpec(RowSpec, LapSpec, ABC):
-    """What all mixtures are asked for."""
+    """Settings of all mixtures."""
 
     method = Problem.method
 
@@ -134,16 +134,16 @@ class FitSpec(RowSpec, LapSpec, ABC):
     @property
     @abstractmethod
     def starting_components(self) -> int:
-        """Clusters of a k-means++ start."""
+        """Number of clusters of a k-means++ start."""
 
     @property
     @abstractmethod
     def allocation(self) -> Allocation:
-        """The prior over how rows are shared among components."""
+        """The allocation, which is the prior over component weights."""
 
     @property
     def precision(self) -> Precision:
-        """Of the local step."""
+        """Precision of the local step."""
         return Precision(dtype_of(self.compute_dtype), self.floor)
 
 
@@ -178,12 +178,12 @@ class MixtureSpec(FitSpec):
 
     @property
     def starting_components(self) -> int:
-        """As asked for."""
+        """`initial_components`."""
         return self.initial_components
 
     @property
     def allocation(self) -> Allocation:
-        """The prior over how rows are shared among clusters."""
+        """The allocation, which is the prior over component weights."""
         if isinstance(self.concentration, Allocation):
             return self.concentration
         return DirichletProcess(self.concentration, self.max_components)
@@ -203,10 +203,10 @@ class FiniteSpec(FitSpec):
 
     @property
     def starting_components(self) -> int:
-        """A k-means++ start has all components of the prior."""
+        """`n_components`: a k-means++ start has all components of the prior."""
         return self.n_components
 
     @property
     def allocation(self) -> Allocation:
-        """The prior over how rows are shared among components."""
+        """The allocation, which is the prior over component weights."""
         return FiniteDirichlet(self.n_components, self.concentration)

@@ -1,4 +1,4 @@
-"""What is asked of a sequential pass."""
+"""Settings of sequential passes (SVA)."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ class SVASpec(RowSpec):
 
     @property
     def rule(self) -> OpeningRule:
-        """When a row opens a cluster."""
+        """The rule that decides when a row opens a cluster."""
         return OpeningRule(self.concentration, self.threshold, self.floor, self.max_components)
 
     @property
     def pruning(self) -> PruneMerge:
-        """When clusters are examined, and what becomes of them."""
+        """The rule that decides when clusters are pruned and merged."""
         merge = merge_test(self.merge, self.merge_threshold, isinstance(self.family, Family))
         if isinstance(merge, EvidenceTest) and not isinstance(self.family, Family):
             raise InputError(
@@ -88,5 +88,5 @@ class SVASpec(RowSpec):
 
     @property
     def rounds(self) -> Rounds:
-        """Which partitions pass side by side."""
+        """The rule that assigns partitions to rounds."""
         return Rounds(self.parallel, self.round_partitions, self.shuffle)

@@ -1,4 +1,4 @@
-"""What is asked of the fit of a topic model."""
+"""Settings of topic models."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def _are_learnable(names: Any) -> bool:
     return is_sequence and all(isinstance(name, str) and name in LEARNABLE for name in names)
 
 
-#: Online inference, at the rates of the paper.
+#: Online inference with the learning rates of Bryant & Sudderth.
 ONLINE = Stochastic(batches=20, forgetting=0.5)
 #: Schedules by name.
 SCHEDULES = {"memoized": Memoized(), "stochastic": ONLINE, "batch": Batch()}
-#: Moves by the weights that they go with.
+#: Kind of moves for each kind of global weights.
 PLANS: dict[str, type[TopicPlan | OnlinePlan]] = {"posterior": TopicPlan, "point": OnlinePlan}
 
 
@@ -100,13 +100,13 @@ class TopicSpec(LapSpec):
         return METHODS[self.weights]
 
     def problem(self, vocabulary: int) -> TopicProblem[Any]:
-        """What is asked for, over so many words."""
+        """The problem for a vocabulary of this size."""
         plan = moves_of(self.weights, self.schedule) if self.moves is None else self.moves
         return self._prepared(vocabulary, self.weights, self.schedule, plan)
 
     def online(self, vocabulary: int) -> PointProblem:
-        """What mini-batches over so many words are taken in by: the schedule and moves asked for where they are those
-        of online inference, else its usual ones."""
+        """The problem of online mini-batches for a vocabulary of this size: the given schedule and moves if they are
+        online, otherwise the defaults."""
         if isinstance(self.schedule, Stochastic):
             plan = OnlinePlan() if self.moves is None else self.moves
             return self._prepared(vocabulary, "point", self.schedule, plan)
