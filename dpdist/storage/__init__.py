@@ -1,1 +1,1 @@
-"""What is kept: generations of groups at a place, and what is written to them."""
+"""Storage: generations of Zarr groups at a path or URL, and the encoding of their contents."""

@@ -1,4 +1,4 @@
-"""Arrays of Zarr groups, all at once: to make or read one Zarr waits for another thread several times."""
+"""Reading and writing all arrays of a Zarr group at once, as each access to Zarr waits several times for a thread."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from zarr.codecs import Crc32cCodec
 from dpdist.core.errors import CheckpointError
 from dpdist.core.stored import Stored
 
-#: Bytes of a chunk at most, rows apart.
+#: Largest number of bytes in a chunk, unless a single row is larger.
 CHUNK = 64 * 2**20
 
 Value = TypeVar("Value")
 
 
 class Entry(NamedTuple):
-    """An array to store: its path below a group, values, what it says of itself, and more that is told of it."""
+    """An array to store: its path below a group, values, declaration, and further attributes."""
 
     path: str
     values: np.ndarray
@@ -39,7 +39,7 @@ def put(group: zarr.Group, name: str, values: np.ndarray, stored: Stored) -> Non
 
 
 def put_all(group: zarr.Group, entries: Sequence[Entry]) -> None:
-    """Store arrays, and the groups that they are in."""
+    """Store arrays, and create the groups that contain them."""
     if entries:
         _together(_put_all(group.store, group.path, entries))
 
@@ -53,13 +53,13 @@ async def _put_all(store: Store, top: str, entries: Sequence[Entry]) -> None:
 
 
 def _above(path: str) -> list[str]:
-    """The groups that hold what is at a path, the outermost first."""
+    """The groups that contain a path, outermost first."""
     parts = path.split("/")
     return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
 
 
 async def _put(store: Store, path: str, entry: Entry) -> None:
-    """An array in chunks along its first axis, for it may have an entry a row."""
+    """Store an array, in chunks along its first axis if it is large."""
     values, stored = entry.values, entry.stored
     chunks = values.shape
     if values.nbytes > CHUNK:
@@ -79,8 +79,8 @@ async def _put(store: Store, path: str, entry: Entry) -> None:
 
 
 def arrays_of(group: zarr.Group) -> Callable[[str], np.ndarray]:
-    """What gives the arrays below a group, all of them read, by their paths; :class:`CheckpointError` for one that is
-    not there."""
+    """Read all arrays below a group; the result returns them by path, and raises :class:`CheckpointError` for a missing
+    one."""
     known = _together(_read_all(group.store, group.path))
 
     def found(path: str) -> np.ndarray:
@@ -92,7 +92,7 @@ def arrays_of(group: zarr.Group) -> Callable[[str], np.ndarray]:
 
 
 def subgroup(group: zarr.Group, name: str) -> zarr.Group:
-    """The group `name` of `group`; :class:`CheckpointError` if it is not there."""
+    """The group `name` of `group`; raises :class:`CheckpointError` if it is missing."""
     node = group.get(name)
     if not isinstance(node, zarr.Group):
         raise CheckpointError(f"{group.store_path} holds no group '{name}'; the file is damaged or not dpdist's.")
@@ -100,7 +100,7 @@ def subgroup(group: zarr.Group, name: str) -> zarr.Group:
 
 
 async def _read_all(store: Store, top: str) -> dict[str, np.ndarray]:
-    """All arrays below a group, by their paths."""
+    """All arrays below a group, by path."""
     group = await open_group(store=store, path=top, mode="r", zarr_format=3)
     nodes = {path: node async for path, node in group.members(max_depth=None) if isinstance(node, AsyncArray)}
     values = await asyncio.gather(*(node.getitem(...) for node in nodes.values()))
@@ -108,6 +108,7 @@ async def _read_all(store: Store, top: str) -> dict[str, np.ndarray]:
 
 
 def _together(work: Coroutine[Any, Any, Value]) -> Value:
-    """What comes of asynchronous work, in a thread without an event loop of its own, which the caller's may have."""
+    """The result of a coroutine, run in a separate thread, because the caller's thread may have a running event
+    loop."""
     with ThreadPoolExecutor(1, thread_name_prefix="dpdist-zarr") as alone:
         return alone.submit(asyncio.run, work).result()

@@ -1,14 +1,14 @@
-"""The one store: a run of any method, or a model saved from one, as generations at a place.
+"""The store of runs of all methods, and of saved models, as generations at a path or URL.
 
-run.zarr/problems/4f21c0/problem               the model's priors and everything fixed for the run
-run.zarr/problems/4f21c0/asked                 what a person asked for
-run.zarr/generations/000007-9ae310/components  the model after some step, as people read it too
-run.zarr/generations/000007-9ae310/history     steps and proposals
-run.zarr/generations/000007-9ae310/tree        what was found of that model since, each under a name of :data:`FINDINGS`
-run.zarr/generations/000007-9ae310/state       what the next batch needs, but for batch summaries; where a run has these
-run.zarr/objects/000003-77d2aa/                what visiting batches gave; shared by generations
+run.zarr/problems/4f21c0/problem               priors and everything else that is fixed during the run
+run.zarr/problems/4f21c0/asked                 the estimator and its parameters
+run.zarr/generations/000007-9ae310/components  the model after a step, with arrays for other readers
+run.zarr/generations/000007-9ae310/history     laps and proposals
+run.zarr/generations/000007-9ae310/tree        a result computed from the model, under a name of :data:`FINDINGS`
+run.zarr/generations/000007-9ae310/state       what the next batch needs except batch summaries; only of runs
+run.zarr/objects/000003-77d2aa/                batch summaries, shared by generations
 
-All of it goes through :mod:`dpdist.storage.codec`: what is stored says itself how.
+Everything is encoded by :mod:`dpdist.storage.codec`, and each stored class declares its own dimensions and units.
 """
 
 from __future__ import annotations
@@ -36,63 +36,63 @@ from dpdist.storage.generations import GenerationStore
 from dpdist.storage.history import History
 from dpdist.storage.memo import Kept, Manifest
 
-#: What may be found of a model once it is there: a tree of its clusters, and how stable they are.
+#: Results that may be computed from a finished model: the merge tree of its clusters, and their stability.
 FINDINGS = ("tree", "stability")
-#: What a model is made from, by the method that fits it.
+#: The statistics of a model, whose type depends on the method.
 Total = TypeVar("Total")
 _WEIGHT = Stored(("component",), "posterior mean weight of a component")
 
 
 class ProblemLike(Protocol):
-    """What is fixed for a run: a part that names the method which fits it."""
+    """Everything that is fixed during a run, including the name of its method."""
 
     @property
     def method(self) -> str:
-        """What fits it."""
+        """Name of the method."""
 
     @property
     def seed(self) -> int:
-        """Key of every draw."""
+        """Seed of all draws."""
 
     @property
     def names(self) -> Names | None:
-        """Of the columns of its data, if they have any."""
+        """Names of the columns of the data, if they have any."""
 
 
 class PredictorLike(Protocol):
-    """A model as people see it; predictors are such."""
+    """The part of a predictor that is stored."""
 
     def weights(self) -> tuple[np.ndarray, float]:
-        """Weights (K,), and what is left to components not yet seen."""
+        """Weights (K,), and the weight of components not yet seen."""
 
     def exported(self) -> Description:
-        """Arrays that describe the components, in people's coordinates."""
+        """Arrays that describe the components in raw columns."""
 
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """What a person asked for: an estimator by its import path, and its parameters."""
+    """An estimator, by its import path, and its parameters."""
 
     estimator: str
     parameters: dict[str, Any]
 
     def but(self, parameters: Mapping[str, object]) -> Asked:
-        """The same, but for some parameters."""
+        """A copy with some parameters changed."""
         return replace(self, parameters={**self.parameters, **parameters})
 
 
 class Fitted(NamedTuple, Generic[Total]):
-    """A model at the end of some step.
+    """A model at the end of a step.
 
     Parameters
     ----------
     ids : (K,) stable ids
-    total : what the model is made from: the summary of the whole data, or the state of a method without summaries
-    elbo : exact ELBO, nats; NaN where the method has none
+    total : the statistics of the model: the summary of the whole data, or the state of a method without summaries
+    elbo : exact ELBO, nats; NaN if the method has none
     rows : number of rows
-    units : rows or tokens that the ELBO is of
-    next_id : first id that no component had yet
-    stop : why the run ended; None while it goes on
+    units : number of rows or tokens that the ELBO refers to
+    next_id : the smallest id that no component has had
+    stop : the stop reason; None while the run continues
     converged : whether it ended by convergence
     """
 
@@ -107,36 +107,36 @@ class Fitted(NamedTuple, Generic[Total]):
 
     @property
     def per_unit(self) -> float:
-        """The ELBO a row or token; NaN where the method has none."""
+        """The ELBO per row or token; NaN if the method has none."""
         return self.elbo / self.units
 
 
-#: A model whatever it is made from.
+#: A model of any method.
 AnyFitted = Fitted[Any]
 
 
 @dataclass(frozen=True, eq=False)
 class StoredState:
-    """A state without its batch summaries, and where these are."""
+    """A state without its batch summaries, and the manifest of where they are stored."""
 
     state: State
     manifest: Manifest
 
     @classmethod
     def of(cls, state: State, manifest: Manifest) -> Self:
-        """Of a state, whose batch summaries the manifest tells the places of."""
+        """The stored form of a state whose batch summaries the manifest locates."""
         return cls(replace(state, batch_summaries=(), start=None, queue=(), running=None), manifest)
 
 
 class Generation(NamedTuple):
-    """What a generation holds.
+    """The contents of a generation.
 
     Parameters
     ----------
-    fitted, predictor : the model of the last lap, and what it says of rows; None before the first
-    history : up to it
-    stored : to go on from; None for a model that is saved
-    findings : what was found of the model, by a name of :data:`FINDINGS`
+    fitted, predictor : the model of the last lap, and its predictor; None before the first lap
+    history : up to the generation
+    stored : the state to resume from; None for a saved model
+    findings : results computed from the model, by a name of :data:`FINDINGS`
     """
 
     fitted: AnyFitted | None
@@ -146,7 +146,7 @@ class Generation(NamedTuple):
     findings: Mapping[str, object] = MappingProxyType({})
 
     def write(self, group: zarr.Group) -> None:
-        """Write it to its group."""
+        """Write the generation to its group."""
         if self.fitted is not None and self.predictor is not None:
             _write_components(group.create_group("components"), self.fitted, self.predictor)
         self.history.write(group.create_group("history"))
@@ -174,15 +174,15 @@ class RunStore(GenerationStore):
 
         Parameters
         ----------
-        asked : what a person asked for
-        request : identity of the request that it is begun by, if it was submitted
+        asked : the estimator and its parameters
+        request : identity of the submission that starts the run, if any
 
         Raises
         ------
         OutputExistsError
-            If something is there and `overwrite` is false.
+            If something exists there and `overwrite` is false.
         InputError
-            If a part of what is to be stored cannot be.
+            If something cannot be stored.
         """
 
         def write(group: zarr.Group) -> None:
@@ -194,20 +194,20 @@ class RunStore(GenerationStore):
 
     @property
     def chosen(self) -> dict[str, object]:
-        """Which columns of files it is made from, and which were left out, as far as that was asked for."""
+        """The choice of columns for the run's data, as entries ``columns`` and ``drop``; empty if none was made."""
         return {name: self.settings[name] for name in ("columns", "drop") if self.settings.get(name) is not None}
 
     def problem(self) -> Any:
-        """What is fixed for the run."""
+        """Everything that is fixed during the run."""
         return codec.read(subgroup(self.problem_group(), "problem"))
 
     def asked(self) -> Asked:
-        """What a person asked for, with the limits that were asked for last."""
+        """The estimator and its parameters, with the most recent limits."""
         found: Asked = codec.read(subgroup(self.problem_group(), "asked"), Asked)
         return found.but(self.attributes.get("limits", {}))
 
     def limit(self, limits: Mapping[str, object]) -> None:
-        """Take new limits, parameters by name, as those asked for; the next generation keeps them."""
+        """Replace the limits, parameters by name; the next generation stores them."""
         self.attributes = {**self.attributes, "limits": limits}
 
     def fitted(self) -> AnyFitted | None:
@@ -215,7 +215,7 @@ class RunStore(GenerationStore):
         return codec.read(self.generation("components"), Fitted) if self.holds("components") else None
 
     def model(self) -> AnyFitted:
-        """As :meth:`fitted`; :class:`InputError` before the first lap."""
+        """As :meth:`fitted`, but raises :class:`InputError` before the first lap."""
         fitted = self.fitted()
         if fitted is None:
             way_on = f"wait for one, or go on with: dpdist resume {self.path}"
@@ -227,7 +227,7 @@ class RunStore(GenerationStore):
         return History.read(self.generation("history"))
 
     def state(self) -> tuple[State, Manifest]:
-        """The state to go on from, and the objects its batch summaries are stored in."""
+        """The state to resume from, and the manifest of its batch summaries."""
         if not self.holds("state"):
             raise CheckpointError(f"{self.path} is a saved model, not a run; it can predict but not resume.")
         stored: StoredState = codec.read(self.generation("state"), StoredState)
@@ -251,7 +251,7 @@ class RunStore(GenerationStore):
         return state, manifest
 
     def finding(self, name: str) -> Any:
-        """What was found of the model of the current generation, by a name of :data:`FINDINGS`; None if nothing was."""
+        """The result `name` of :data:`FINDINGS`, computed from the current model; None if there is none."""
         return codec.read(self.generation(name)) if self.holds(name) else None
 
     def put_batch_summaries(self, name: str, batch_summaries: Sequence[object]) -> None:
@@ -260,22 +260,23 @@ class RunStore(GenerationStore):
         self.add_object(name, lambda group: codec.write(group, list(batch_summaries)))
 
     def _check(self) -> None:
-        """Raise :class:`CheckpointError` if the run is gone or another's by now: no part of it is to come back."""
+        """Raise :class:`CheckpointError` if the run was removed or taken over, so that no part of it is written
+        again."""
         if self._lease is not None:
             with writable(self.place):
                 self._lease.check()
 
     def commit(self, content: Generation, superseded: Sequence[str] = ()) -> None:
-        """Write the next generation and make it current; the objects of its manifest were put before.
+        """Write the next generation and make it current; the objects in its manifest must have been written.
 
         Parameters
         ----------
-        superseded : folders of files that only generations before may need
+        superseded : folders of files that only earlier generations may need
 
         Raises
         ------
         CheckpointError
-            If it cannot be written; the current generation is left as it was.
+            If it cannot be written; the current generation is then unchanged.
         """
         self._check()
         stored, last = content.stored, content.fitted is not None and content.fitted.stop is not None
@@ -284,7 +285,7 @@ class RunStore(GenerationStore):
         self.forget(superseded)
 
     def add_finding(self, name: str, finding: object, predictor: PredictorLike) -> None:
-        """Write the current generation once more, with what was found of its model, of which `predictor` tells.
+        """Write the current generation again, with a result computed from its model; `predictor` is of this model.
 
         Raises
         ------
@@ -298,7 +299,7 @@ class RunStore(GenerationStore):
 
 
 def _write_components(group: zarr.Group, fitted: AnyFitted, predictor: PredictorLike) -> None:
-    """A model, and beside it what people want to see of it."""
+    """A model, and arrays for other readers beside it."""
     codec.write(group, fitted)
     weights, rest = predictor.weights()
     put(group, "weight", weights, _WEIGHT)

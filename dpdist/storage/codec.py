@@ -1,13 +1,13 @@
-"""The one codec: objects as Zarr groups that xarray reads alone, and back, to the bit.
+"""The encoding of objects as Zarr groups that xarray can read without dpdist, and the decoding, exact to the bit.
 
-What is stored are parts (:mod:`dpdist.storage.importing`): frozen dataclasses and NamedTuples, of dpdist or a person's
-own. The attribute ``value`` of a group is a tree of plain values: each part by its import path and its fields. Arrays
-stand beside it as arrays, those of a part within a part in a group of that field's name, with the dimensions, units and
-meaning that the field declares (:mod:`dpdist.core.stored`). Parts of one class in a row stand in few arrays, one below
-the other. Nothing is pickled.
+Objects that can be stored are parts (:mod:`dpdist.storage.importing`): frozen dataclasses and NamedTuples of dpdist or
+derived from its classes. The attribute ``value`` of a group is a tree of plain values; it holds each part as its import
+path and its fields. Arrays are stored beside it as Zarr arrays, those of a nested part in a group named like the field,
+with the dimensions, units and meaning that the field declares (:mod:`dpdist.core.stored`). The arrays of a sequence of
+parts of one class are concatenated or stacked. Nothing is pickled.
 
-Every chunk is written, and ends with a checksum for who reads without dpdist; who reads with it is told of any damage
-by the digests in a commit.
+Every chunk is written, and ends with a checksum for readers without dpdist; dpdist itself detects damage by the digests
+in a commit.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from dpdist.core.strings import join_strings, part_strings
 from dpdist.storage.arrays import Entry, arrays_of, put_all
 from dpdist.storage.importing import fields_of, imported_enum, imported_part, is_own, made, path_of_class
 
-#: Version of the layout; a reader refuses others.
+#: Version of the format; readers refuse any other.
 FORMAT = 13
 _BOUNDARIES = Stored(("word_boundary",), "where each word begins in the text, and the last one ends")
 
 
 class _Held(NamedTuple):
-    """An array of a value, and how it is to be stored."""
+    """An array of a value, and its declaration."""
 
     values: np.ndarray
     stored: Stored
@@ -45,12 +45,12 @@ _Arrays = dict[str, _Held]
 
 
 def write(group: zarr.Group, value: Any) -> None:
-    """Store `value` in an empty group: a part, or parts in a row.
+    """Store `value`, a part or a sequence of parts, in an empty group.
 
     Raises
     ------
     InputError
-        If a class cannot be imported again, or a field is nothing that can be stored.
+        If a class cannot be imported by its path, or a field cannot be stored.
     """
     arrays: _Arrays = {}
     group.attrs["value"] = _tree(value, "", type(value).__name__, arrays)
@@ -71,12 +71,12 @@ def read(group: zarr.Group, kind: type = object) -> Any:
 
     Parameters
     ----------
-    kind : what the class of a part must be derived from
+    kind : required base class of a part
 
     Raises
     ------
     CheckpointError
-        If a class cannot be imported, is no part or not derived from that, or refuses what is stored.
+        If a class cannot be imported, is not a part, is not derived from `kind`, or rejects the stored fields.
     """
     tree: Any = group.attrs.get("value")
     if tree is None:
@@ -85,7 +85,7 @@ def read(group: zarr.Group, kind: type = object) -> Any:
 
 
 def digest(value: Any) -> str:
-    """What tells a value from any other, by all that would be stored of it; raises as :func:`write`."""
+    """A digest of everything that would be stored of a value; raises as :func:`write`."""
     arrays: _Arrays = {}
     tree = _tree(value, "", type(value).__name__, arrays)
     parts = [digest_of_rows(np.atleast_2d(held.values), None) for held in arrays.values()]
@@ -94,29 +94,29 @@ def digest(value: Any) -> str:
 
 
 def shape_of(value: Any) -> tuple[Hashable, int]:
-    """What is the same for parts whose arrays fit one below the other, and the bytes of the part's own; raises as
+    """A key that is equal for parts whose arrays can be concatenated, and the bytes of the arrays; raises as
     :func:`write`."""
     arrays: _Arrays = {}
     _tree(value, "", type(value).__name__, arrays)
     return (type(value), *_kinds(arrays).items()), sum(held.values.nbytes for held in arrays.values())
 
 
-# To a tree
+# Encoding
 
 
 def _tree(value: Any, path: str, told: str, arrays: _Arrays, stored: Stored | None = None) -> Any:
-    """A value as JSON has it, its arrays apart; what JSON has not is an object that says what it is.
+    """A value as a JSON tree without its arrays; values that JSON lacks become objects with a key for their kind.
 
     Parameters
     ----------
     path : of the group that its arrays go to, or of the array
-    told : what a sentence calls the value
-    arrays : by path, to which those of the value are added
-    stored : what is declared of the value
+    told : name of the value in messages
+    arrays : by path, to which the arrays of the value are added
+    stored : declaration of the value
     """
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, Enum) and is_own(type(value)):  # before text, which some are too
+    if isinstance(value, Enum) and is_own(type(value)):  # before str, as some enums are subclasses of it
         return {"enum": path_of_class(type(value)), "name": value.name}
     if isinstance(value, float) and not math.isfinite(value):
         return {"number": repr(value)}
@@ -162,13 +162,14 @@ def _fields(value: Any, path: str, arrays: _Arrays) -> dict[str, Any]:
 
 
 def _words(words: Sequence[str], path: str, stored: Stored, arrays: _Arrays) -> Any:
-    """Words, of which a field declares that they are stored as arrays."""
+    """Words that a field declares as stored in arrays."""
     text, offsets = join_strings(words)
     return {"words": [_add(arrays, f"{path}.text", text, stored), _add(arrays, f"{path}.offset", offsets, _BOUNDARIES)]}
 
 
 def _entries(values: Sequence[Any], path: str, told: str, arrays: _Arrays) -> Any:
-    """The entries of a list or tuple: parts of one class together, where they are alike; all else one by one."""
+    """The entries of a list or tuple: parts of one class with equal arrays are combined, others are encoded one by
+    one."""
     kinds = {type(each) for each in values}
     if len(kinds) == 1 and is_own(kind := kinds.pop()) and not issubclass(kind, Enum):
         row: list[_Arrays] = [{} for _ in values]
@@ -181,19 +182,19 @@ def _entries(values: Sequence[Any], path: str, told: str, arrays: _Arrays) -> An
 
 
 def _alike(row: list[_Arrays]) -> bool:
-    """Whether parts have the same arrays, which fit one below the other."""
+    """Whether parts have the same arrays, with shapes that can be concatenated."""
     kinds = [_kinds(own) for own in row]
     some = all(held.values.ndim for own in row for held in own.values())
     return some and all(each == kinds[0] for each in kinds)
 
 
 def _kinds(arrays: _Arrays) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Of what type and size the rows of arrays are."""
+    """The dtype and row shape of each array."""
     return {name: (held.values.dtype.str, held.values.shape[1:]) for name, held in arrays.items()}
 
 
 def _add(arrays: _Arrays, path: str, values: np.ndarray, stored: Stored | None = None) -> str:
-    """Note an array, and say where it will stand."""
+    """Add an array, and return its path."""
     if stored is None or len(stored.dims) != values.ndim:
         name = path.rpartition("/")[2]
         dims = tuple(f"{name}_{axis}" for axis in range(values.ndim))
@@ -204,7 +205,8 @@ def _add(arrays: _Arrays, path: str, values: np.ndarray, stored: Stored | None =
 
 
 def _add_all(arrays: _Arrays, path: str, row: list[_Held]) -> list[int] | None:
-    """Note arrays as one: along a new axis where their shapes are the same, else in a row, and how long each is."""
+    """Add arrays as one: stacked along a new axis if their shapes are equal, otherwise concatenated, returning their
+    lengths."""
     values, stored = [held.values for held in row], row[0].stored
     if len({each.shape for each in values}) == 1:
         arrays[path] = _Held(np.stack(values), stored._replace(dims=("entry", *stored.dims)))
@@ -217,11 +219,11 @@ def _word(key: Any, place: int) -> str:
     return key if isinstance(key, str) and key.isidentifier() else f"{place}"
 
 
-# And back
+# Decoding
 
 
 def _value(tree: Any, arrays: Callable[[str], np.ndarray], kind: type = object) -> Any:
-    """The value of a tree; `arrays` gives those that stand beside it."""
+    """The value of a tree; `arrays` returns an array by path."""
     if isinstance(tree, list):
         return [_value(each, arrays) for each in tree]
     if not isinstance(tree, dict):
@@ -252,7 +254,7 @@ def _value(tree: Any, arrays: Callable[[str], np.ndarray], kind: type = object) 
 
 
 def _row(kind: Any, columns: dict[str, list[Any]], tree: dict[str, Any], arrays: Callable[[str], np.ndarray]) -> Any:
-    """Parts that were stored together."""
+    """Parts that were combined."""
     joined = {name: arrays(name) for name in tree["lengths"]}
     ends = {name: np.cumsum([0, *lengths]) for name, lengths in tree["lengths"].items() if lengths is not None}
 

@@ -1,4 +1,4 @@
-"""Commits: what says which generation of a run is the current one, and the place that a new run may have."""
+"""Commits, which define the current generation of a run, and the check that a new run may take a place."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from dpdist.core.places import LocalPlace, Place, place_of
 from dpdist.core.records import unsealed
 from dpdist.storage import codec
 
-#: What tells of a run that has no checkpoint yet; see :mod:`dpdist.storage.preparing`.
+#: Manifest of a run without a checkpoint; see :mod:`dpdist.storage.preparing`.
 PREPARING = "preparing/manifest.json"
 
 
-#: Folders and files of what is asked of submitted runs; see :mod:`dpdist.cluster.submitted`.
+#: Folders and files of submissions; see :mod:`dpdist.cluster.submitted`.
 REQUESTS = ("requests", "jobs", "address.json")
 
 
 class Commit(TypedDict):
-    """What a generation consists of, as plain values.
+    """The contents of a generation, as plain values.
 
     Parameters
     ----------
-    format, method, versions : how it was written, by what
-    problem, generation, objects : the groups it names; no generation before the first
-    digests : by group, those of its files
+    format, method, versions : format version, method, and package versions of the writer
+    problem, generation, objects : names of its groups; `generation` is empty before the first
+    digests : of the files of each group
     settings : of the run, as plain values
     fingerprint : of its data; empty for a saved model
-    base : number of the commit that an extension went on from, while it has not finished
-    taken : digests of data that generations before were made from
-    limits : new values of the parameters that say when to stop, by name
-    request : identity of the request that the run was begun by, if it was submitted
-    keep : generations kept
+    base : number of the commit that an unfinished extension started from
+    taken : digests of the data of earlier generations
+    limits : changed limits, parameters by name
+    request : identity of the submission that started the run, if any
+    keep : number of generations to keep
     number, lease, time : of the commit, once it is made
     """
 
@@ -60,12 +60,12 @@ class Commit(TypedDict):
 
 
 def token() -> str:
-    """A name never used before."""
+    """A random name that has never been used."""
     return uuid.uuid4().hex[:12]
 
 
 def commit_name(number: int) -> str:
-    """The file of a commit."""
+    """The file name of a commit."""
     return f"commits/{number:06d}.json"
 
 
@@ -75,13 +75,13 @@ def commits(place: Place) -> list[int]:
 
 
 def numbered(place: Place, folder: str) -> list[int]:
-    """Numbers that name the records in a folder, ascending."""
+    """Numbers of the records in a folder, ascending."""
     names = [name.removesuffix(".json") for name in place.names(folder)]
     return sorted(int(name) for name in names if name.isdigit())
 
 
 def read_commit(place: Place, number: int) -> Commit | None:
-    """What a commit says, None if it is gone; raises :class:`CheckpointError` if it is damaged."""
+    """The contents of a commit, or None if it is gone; raises :class:`CheckpointError` if it is damaged."""
     data, label = place.read(commit_name(number)), f"{place.label}/{commit_name(number)}"
     if data is None:
         return None
@@ -93,7 +93,7 @@ def read_commit(place: Place, number: int) -> Commit | None:
 
 
 def read_attributes(path: str | os.PathLike[str]) -> Commit:
-    """The current commit of the store at `path`; raises :class:`CheckpointError` if there is none that can be read."""
+    """The current commit of the store at `path`; raises :class:`CheckpointError` if there is no readable one."""
     place = place_of(path)
     with readable(place):
         numbers = commits(place)
@@ -122,14 +122,14 @@ def read_attributes(path: str | os.PathLike[str]) -> Commit:
 
 
 def claim(path: str | os.PathLike[str], overwrite: bool) -> Place:
-    """The place at `path`, free for a new run.
+    """The place at `path`, checked to be free for a new run.
 
     Raises
     ------
     OutputExistsError
-        If something is there and `overwrite` is false, or it is no run.
+        If something exists there and `overwrite` is false, or it is not a run.
     InputError
-        If its folder does not exist, or is one within a run.
+        If its parent folder does not exist, or is within a run.
     """
     place = place_of(path)
     with readable(place):
@@ -161,7 +161,7 @@ def _prepares(place: Place) -> bool:
 
 
 def preparation_told(place: Place) -> str | None:
-    """What a run says that has no checkpoint yet, of how far its preparation is; None if there is no such run."""
+    """The progress of a run without a checkpoint; None if there is no such run."""
     with readable(place):
         data = None if commits(place) else place.read(PREPARING)
     if data is None:
@@ -172,19 +172,19 @@ def preparation_told(place: Place) -> str | None:
 
 
 def forget_requests(place: Place) -> None:
-    """Remove what was asked of the run that was at a place before."""
+    """Remove the submissions of an earlier run at a place."""
     place.remove(*REQUESTS)
 
 
 def _only_leftovers(place: Place) -> bool:
-    """Whether a folder is empty, or all that is here was left by a run killed before its first commit, or by a request
-    that could not be written."""
+    """Whether a folder is empty, or holds only remains of a run killed before its first commit, or of a submission that
+    could not be written."""
     found = set(place.names(""))
     return found <= {"requests"} or (found <= {"zarr.json", "leases", "problems", "preparing"} and "leases" in found)
 
 
 def named_groups(found: Iterable[Commit | None]) -> set[str]:
-    """Every group that commits name."""
+    """All groups named in some commits."""
     names: set[str] = set()
     for commit in found:
         if commit is not None:
@@ -194,7 +194,7 @@ def named_groups(found: Iterable[Commit | None]) -> set[str]:
 
 @contextlib.contextmanager
 def writable(place: Place) -> Iterator[None]:
-    """Make what a place's system says of a failed write a sentence."""
+    """Convert the system's error of a failed write to a :class:`CheckpointError`."""
     try:
         yield
     except OSError as error:
@@ -204,7 +204,7 @@ def writable(place: Place) -> Iterator[None]:
 
 
 def _after_failure(place: Place) -> str:
-    """What is left where something could not be written, and what to do, after a semicolon."""
+    """What is still stored after a failed write, and what to do; continues a message after a semicolon."""
     remedy, begun = "Make room or see to it that it can be written to", True
     with contextlib.suppress(CheckpointError, ValueError, OSError):
         begun = _is_run(place)
@@ -215,7 +215,7 @@ def _after_failure(place: Place) -> str:
 
 @contextlib.contextmanager
 def readable(place: Place) -> Iterator[None]:
-    """Make what a place's system says of a failed read a sentence."""
+    """Convert the system's error of a failed read to a :class:`CheckpointError`."""
     try:
         yield
     except NotADirectoryError as error:

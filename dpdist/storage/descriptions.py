@@ -1,4 +1,4 @@
-"""What a family describes of its components, as variables of their own beside a model's."""
+"""Arrays in which a family describes its components, stored as variables beside a model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dpdist.core.stored import Stored
 from dpdist.inference.transform import Description
 from dpdist.storage.arrays import Entry, put_all
 
-#: What families describe by these names.
+#: Declarations of the arrays with these names.
 KNOWN = {
     "mean": Stored(("component", "column"), "posterior mean of a component's mean"),
     "covariance": Stored(("component", "column", "column_2"), "posterior mean of a component's covariance"),
@@ -19,18 +19,18 @@ KNOWN = {
     "probability": Stored(("component", "column"), "posterior mean of a component's probabilities"),
     "rate": Stored(("component", "column"), "posterior mean of a component's rates"),
 }
-#: Names beside which a description stands: what models hold of their components anyway.
+#: Names that described arrays cannot have, because models store arrays of these names.
 TAKEN = frozenset({"component", "id", "ids", "weight", "stats", "entropy", "table", "overlap"})
 
 
 def check_description(found: Description, features: int, describer: object) -> None:
-    """Raise :class:`InputError` unless a description can be stored beside a model, and read by its dimensions.
+    """Raise :class:`InputError` unless described arrays can be stored beside a model, with consistent dimensions.
 
     Parameters
     ----------
-    found : what was described
-    features : F, the columns of the components' statistics
-    describer : whose `describe` is named in the message
+    found : the described arrays
+    features : F, columns of the components' statistics
+    describer : object whose `describe` is named in the message
     """
     sizes = {"feature": features}
     for name, (dims, values) in found.items():
@@ -41,7 +41,7 @@ def check_description(found: Description, features: int, describer: object) -> N
 
 
 def _wrong(name: str, dims: tuple[str, ...], values: np.ndarray, sizes: dict[str, int]) -> str:
-    """What is wrong with one array of a description, given the sizes of the dimensions so far; empty if nothing is."""
+    """An error message for a described array, given the sizes of the earlier dimensions; empty if it is valid."""
     if not name.isidentifier() or name in TAKEN:
         return f"an array should have a name of its own, a word other than {', '.join(sorted(TAKEN))}; got '{name}'."
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "biuf":
@@ -58,7 +58,8 @@ def _wrong(name: str, dims: tuple[str, ...], values: np.ndarray, sizes: dict[str
 
 
 def described_as(name: str, dims: tuple[str, ...]) -> Stored:
-    """Dimensions, units and meaning of a described array: as listed, where it is, else the describer's own."""
+    """The declaration of a described array: from :data:`KNOWN` if it has the same dimensions, otherwise a generic
+    one."""
     listed = KNOWN.get(name)
     own = Stored(dims, f"{name} of a component, as its likelihood describes it")
     return listed if listed is not None and listed.dims == dims else own

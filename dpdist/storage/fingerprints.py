@@ -1,4 +1,4 @@
-"""What a run keeps of the data and versions that it began with, and whether they are the same now."""
+"""The fingerprint of a run's data and the package versions, and checks whether they are unchanged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpdist.data.base import DIGESTS, Source
 
 
 def require_same_identity(before: Mapping[str, object], source: Source, path: str) -> None:
-    """Raise :class:`CheckpointError` unless data have the identity that they had when the run at `path` began."""
+    """Raise :class:`CheckpointError` unless the data have the identity stored when the run at `path` began."""
     now = source.identity()
     changed = [name for name in before if before[name] != now.get(name)]
     if changed:
@@ -24,7 +24,7 @@ def require_same_identity(before: Mapping[str, object], source: Source, path: st
 
 
 def warn_of_versions(then: Mapping[str, str]) -> None:
-    """Warn if a run began with other versions than there are now."""
+    """Warn if package versions differ from those of the run."""
     now = versions()
     other = [f"{name} {then.get(name)} -> {now[name]}" for name in now if now[name] != then.get(name)]
     if other:
@@ -36,12 +36,12 @@ def warn_of_versions(then: Mapping[str, str]) -> None:
 
 
 def digest_of_data(fingerprint: Mapping[str, object]) -> str:
-    """One digest of data that have a fingerprint."""
+    """A single digest of data with this fingerprint."""
     return digest_of(" ".join(digests_in(fingerprint)).encode())
 
 
 def digests_in(fingerprint: Mapping[str, object]) -> list[str]:
-    """Digests of the partitions of data that have a fingerprint."""
+    """Digests of the partitions of data with this fingerprint."""
     digests = fingerprint[DIGESTS]
     assert isinstance(digests, list), "a digest of each partition"
     return digests

@@ -1,18 +1,18 @@
-"""Generations of a run or model at a place, of which one becomes current in one atomic step.
+"""Generations of a run or model at a path or URL, of which one becomes current in one atomic step.
 
     PATH/zarr.json                     makes the folder a Zarr group
-    PATH/commits/000007.json           says what generation 7 consists of; created last, and never changed
+    PATH/commits/000007.json           defines the contents of generation 7; created last, and never changed
     PATH/problems/4f21c0/              everything fixed from the start
-    PATH/generations/000007-9ae310/    what changes
+    PATH/generations/000007-9ae310/    everything that changes
     PATH/objects/000003-0017-77d2aa/   immutable parts shared by generations
-    PATH/leases/000002.json            who writes
+    PATH/leases/000002.json            the current writer
 
-The highest commit is the current one. Everything that a commit names was written and made durable before, under names
-used once, so a kill at any byte leaves the generation before, and a writer that was thought dead harms nobody. The
-last few generations are kept; what no kept commit names is removed.
+The highest commit is the current one. Everything that a commit names is durable before the commit is created, under
+names that are used once. Therefore a kill at any byte leaves the previous generation intact, and a writer that was
+wrongly taken for dead does no damage. The last few generations are kept; groups that no kept commit names are removed.
 
-A commit holds a digest of itself and of every file that it is made of. Whatever is read is compared with these first,
-so that damage of any kind is a sentence, and never other numbers.
+A commit contains a digest of itself and of all files of its groups. Everything is compared with these digests when it
+is read, so that any damage raises an error instead of giving wrong numbers.
 """
 
 from __future__ import annotations
@@ -52,39 +52,39 @@ from dpdist.storage.commits import (
 )
 from dpdist.storage.fingerprints import digest_of_data, digests_in, require_same_identity, warn_of_versions
 
-#: Generations kept.
+#: Default number of generations to keep.
 KEEP = 2
 _ROOT = json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {}}, indent=2).encode()
 
-#: Where the groups are that commits name.
+#: Folders of the groups that commits name.
 _FOLDERS = ("generations", "objects", "problems")
 
 
 class GenerationStore:
-    """A series of generations; a subclass says what is in them.
+    """A series of generations; a subclass defines their contents.
 
     Parameters
     ----------
-    place : where they are
-    attributes : of the current commit, or of the one to come
+    place : where they are stored
+    attributes : of the current commit, or of the next one before the first
     """
 
     def __init__(self, place: Place, attributes: Commit) -> None:
         self.place, self.attributes = place, attributes
-        self.keep = attributes.get("keep", KEEP)  # generations
+        self.keep = attributes.get("keep", KEEP)  # number of generations
         self._lease: Lease | None = None
-        self._held = 0  # number of the lease last held
-        self._failure: Exception | None = None  # of an object, without which later generations are not whole
-        self._added: dict[str, dict[str, str]] = {}  # objects that are whole, and the digests of their files
+        self._held = 0  # number of the last lease of this store
+        self._failure: Exception | None = None  # of an object that later generations need
+        self._added: dict[str, dict[str, str]] = {}  # completely written objects, and the digests of their files
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *methods: str) -> Self:
-        """The store at `path`, made by one of some methods, or by any.
+        """The store at `path`, made by one of `methods`, or by any method if none is given.
 
         Raises
         ------
         CheckpointError
-            If there is none, another method made it, or a newer dpdist wrote it.
+            If there is none, another method made it, or its format is of another version.
         """
         store = cls(place_of(path), read_attributes(path))
         if methods and store.method not in methods:
@@ -105,7 +105,7 @@ class GenerationStore:
         overwrite: bool = False,
         request: str = "",
     ) -> Self:
-        """A new store at `path`, seen by others from its first commit on; `write` fills the group of the problem."""
+        """A new store at `path`, visible to others after its first commit; `write` fills the group of the problem."""
         place = claim(path, FLAG.take("overwrite", overwrite))
         problem = f"problems/{token()}"
         attributes: Commit = {
@@ -137,26 +137,26 @@ class GenerationStore:
 
     @property
     def method(self) -> str:
-        """What made the model."""
+        """The name of the method."""
         return self.attributes["method"]
 
     @property
     def settings(self) -> Mapping[str, object]:
-        """What was asked for, as plain values."""
+        """The settings of the run, as plain values."""
         return self.attributes["settings"]
 
     @property
     def number(self) -> int:
-        """Of the current commit, from 1; 0 before the first."""
+        """Number of the current commit, from 1; 0 before the first."""
         return self.attributes.get("number", 0)
 
     def lock(self) -> None:
-        """Become the run's one writer, unless this store is already; see :func:`dpdist.core.lease.take_lease`.
+        """Become the only writer of the run, unless this store already is; see :func:`dpdist.core.lease.take_lease`.
 
         Raises
         ------
         LeaseHeldError
-            If another coordinator writes to the run, or did since this store last held it.
+            If another coordinator writes to the run, or did so since this store last held the lease.
         """
         if self._lease is not None:
             return
@@ -167,7 +167,7 @@ class GenerationStore:
             self._held = self._lease.number
 
     def _arrive(self, lease: Lease) -> None:
-        """Take what there is from the writer before."""
+        """Update this store to the state left by the previous writer."""
         if self._held not in (0, lease.number - 1):
             raise LeaseHeldError(f"another coordinator wrote to {self.path} meanwhile; see: dpdist status {self.path}")
         numbers = commits(self.place)
@@ -179,9 +179,9 @@ class GenerationStore:
             self._sweep()
 
     def _fence(self, number: int) -> None:
-        """Repeat the current commit, lest a writer that wakes up between its look at the lease and its commit makes it.
+        """Repeat the current commit, to stop a writer that paused between its check of the lease and its commit.
 
-        Whoever creates the next number first is heard: if it was the other, its commit is the one that is repeated.
+        The process that first creates the next number wins. If it is the other writer, its commit is repeated in turn.
         """
         while (commit := read_commit(self.place, number)) is not None and not self.place.create(
             commit_name(number + 1), self._signed(number + 1, commit)
@@ -189,13 +189,13 @@ class GenerationStore:
             number += 1
 
     def release(self) -> None:
-        """Let others write."""
+        """Allow other writers."""
         lease, self._lease = self._lease, None
         if lease is not None:
             lease.release()
 
     def problem_group(self) -> zarr.Group:
-        """The group of what is fixed from the start; raises as :meth:`group` does."""
+        """The group of everything that is fixed; raises as :meth:`group`."""
         return self.group(self.attributes["problem"])
 
     def holds(self, part: str) -> bool:
@@ -203,16 +203,16 @@ class GenerationStore:
         return f"{part}/zarr.json" in self.attributes["digests"][self.attributes["generation"]]
 
     def generation(self, part: str) -> zarr.Group:
-        """The group `part` of the current generation; raises as :meth:`group` does."""
+        """The group `part` of the current generation; raises as :meth:`group`."""
         return self.group(self.attributes["generation"], part)
 
     def group(self, name: str, part: str = "") -> zarr.Group:
-        """A group that the current commit names, or the group `part` of it.
+        """A group named in the current commit, or its subgroup `part`.
 
         Raises
         ------
         CheckpointError
-            If it is not what was written, or cannot be read.
+            If it was changed since it was written, or cannot be read.
         """
         above = f"{part}/" if part else ""
         named = self.attributes["digests"][name].items()
@@ -224,7 +224,7 @@ class GenerationStore:
                 raise CheckpointError(self._told(name, error)) from error
 
     def _told(self, name: str, error: CheckpointError) -> str:
-        """What is said of a group that cannot be read; damage of the problem befalls every generation."""
+        """The error message for an unreadable group; damage of the problem affects all generations."""
         if self.number not in (0, *commits(self.place)):
             return f"{self.path} went on, or was removed, while checkpoint {self.number} was read; try again."
         if name == self.attributes["problem"]:
@@ -259,14 +259,14 @@ class GenerationStore:
         Parameters
         ----------
         write : fills its group
-        objects : that were added
-        files : digests of others that workers wrote, by folder
-        last : whether what it went on from is left for good
+        objects : names of objects that were added
+        files : digests of further files, written by workers, by folder
+        last : whether the generation that an extension started from is no longer needed
 
         Raises
         ------
         CheckpointError
-            If it cannot be written, or another writer took over; the current generation is left as it was.
+            If it cannot be written, or another writer took over; the current generation is then unchanged.
         """
         if self._failure is not None:
             raise self._failure
@@ -285,7 +285,7 @@ class GenerationStore:
                 self._commit(number, content)
             except BaseException:
                 with contextlib.suppress(CheckpointError, OSError):
-                    if name not in named_groups(self._found()):  # it may be made, its answer not heard
+                    if name not in named_groups(self._found()):  # the commit may exist although its reply was lost
                         self.place.remove(name)
                 raise
             self._added = {name: files for name, files in self._added.items() if name not in digests}
@@ -295,7 +295,7 @@ class GenerationStore:
         assert self._lease is not None, "only the holder of the lease commits"
         self._lease.check()
         while not self.place.create(commit_name(number), self._signed(number, attributes)):
-            # A writer thought dead was faster with the same state, or was shut out; the lease tells who it was.
+            # Another writer created this number first, or was fenced off; the lease tells which.
             self._lease.check()
             number += 1
         self.attributes = {**attributes, "number": number}
@@ -307,13 +307,13 @@ class GenerationStore:
         return sealed({**attributes, "number": number, "lease": self._lease.number, "time": now})
 
     def _found(self) -> list[Commit | None]:
-        """Every commit."""
+        """All commits."""
         return [read_commit(self.place, number) for number in commits(self.place)]
 
     def restart(self, settings: Mapping[str, object], fingerprint: Mapping[str, object]) -> None:
-        """Take other data as those the next generations are made from.
+        """Set the data of the next generations, for an extension.
 
-        The current one is kept until the last of these, and :meth:`go_back` leads there.
+        The current generation is kept until the extension has finished, and :meth:`go_back` restores it.
         """
         self.attributes = {
             **self.attributes,
@@ -325,16 +325,16 @@ class GenerationStore:
 
     @property
     def going_on(self) -> bool:
-        """Whether there is a generation to go back to."""
+        """Whether there is an unfinished extension, so that :meth:`go_back` can be called."""
         return "base" in self.attributes
 
     def go_back(self) -> None:
-        """Take the generation that others went on from as the current one, after which the next is numbered.
+        """Make the generation that an extension started from current again; later generations get higher numbers.
 
         Raises
         ------
         CheckpointError
-            If it is not there.
+            If it no longer exists.
         """
         base = self.attributes["base"]
         found = read_commit(self.place, base)
@@ -344,22 +344,22 @@ class GenerationStore:
 
     @property
     def taken(self) -> list[str]:
-        """Digests of all data that the generations so far were made from; a saved model does not know them."""
+        """Digests of all data that the generations so far include; empty for a saved model."""
         latest = self.attributes["fingerprint"]
         return [*self.attributes.get("taken", ()), *([digest_of_data(latest)] if latest else [])]
 
     def require_run(self) -> None:
-        """Raise :class:`CheckpointError` if it is a saved model, which has no data to go on with."""
+        """Raise :class:`CheckpointError` if this is a saved model, which has no data to resume with."""
         if not self.attributes["fingerprint"]:
             raise CheckpointError(f"{self.path} is a saved model, not a run; it can predict but not resume.")
 
     def same_data(self, source: Source) -> CheckedSource:
-        """The data the run began with, each partition checked when it is first read; warns of other versions.
+        """The data of the run, whose partitions are verified when first read; warns if package versions differ.
 
         Raises
         ------
         CheckpointError
-            If it can be seen at once that the data are others.
+            If the data differ in a way that is visible without reading them.
         """
         self.require_run()
         before = dict(self.attributes["fingerprint"])
@@ -373,12 +373,12 @@ class GenerationStore:
         return checked
 
     def forget(self, objects: Iterable[str]) -> None:
-        """Remove those `objects` that no commit names; what one does goes with it."""
+        """Remove those `objects` that no commit names; the others are removed with their commits."""
         with writable(self.place):
             self.place.remove(*sorted(set(objects) - named_groups(self._found())))
 
     def _forget(self) -> None:
-        """Remove generations beyond those kept, and what only they named."""
+        """Remove generations beyond the kept ones, and the groups that only they named."""
         numbers, base = commits(self.place), self.attributes.get("base")
         old = [number for number in numbers[: -self.keep] if number != base]
         kept = [read_commit(self.place, number) for number in numbers if number not in old]
@@ -389,7 +389,7 @@ class GenerationStore:
         self.place.remove(*sorted(named_groups(dropped) - named_groups(kept)))
 
     def _sweep(self) -> None:
-        """Remove what writers that were killed left: everything that no commit names."""
+        """Remove everything that no commit names, which killed writers may have left."""
         kept = named_groups(self._found())
         kept.add(self.attributes["problem"])
         found = {f"{folder}/{name}" for folder in _FOLDERS for name in self.place.names(folder)}

@@ -1,6 +1,6 @@
-"""The history of a run, lap by lap and proposal by proposal, as an xarray.Dataset.
+"""The history of a run, by lap and by proposal, as an xarray.Dataset.
 
-A row is a NamedTuple of numbers whose fields say their dimension, units and meaning.
+A row is a NamedTuple of numbers; its fields declare dimensions, units and meaning.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class LapRow(NamedTuple):
-    """One lap, or one round of partitions of a sequential pass."""
+    """A lap, or a round of a sequential pass."""
 
     lap: Annotated[int, Stored(("lap",), "number of a lap, or of a round of partitions")]
     rows: Annotated[float, Stored(("lap",), "rows in all, each counting as its weight; of a pass rows passed so far")]
@@ -46,12 +46,12 @@ class LapRow(NamedTuple):
 
     @property
     def per_unit(self) -> float:
-        """The ELBO a row or token; NaN where there is none."""
+        """The ELBO per row or token; NaN if the method has none."""
         return self.elbo / self.units
 
 
 class LapTimes(NamedTuple):
-    """What the seconds of a lap went to, on workers and at the coordinator, and how much work there was for workers."""
+    """The seconds of a lap by phase, on workers and at the coordinator, and the number of threads of workers."""
 
     load: Annotated[float, Stored(("lap",), "seconds of reading partitions", "s", "load_seconds")]
     local_step: Annotated[float, Stored(("lap",), "seconds of local steps, loading apart", "s", "local_step_seconds")]
@@ -75,17 +75,18 @@ class LapTimes(NamedTuple):
 
     @classmethod
     def of(cls, spent: Spent, checkpoint: float, threads: int) -> LapTimes:
-        """Of what a run's thread spent in a lap, seconds of checkpoints meanwhile, and the workers there are."""
+        """The times of a lap, from the seconds spent by phase, the seconds of checkpoints, and the number of
+        threads."""
         told = {name: float(spent.get(Phase(name), 0.0)) for name in cls._fields if name in set(Phase)}
         return cls(**told, checkpoint=checkpoint, threads=threads)
 
 
-#: Of a lap that nobody timed.
+#: The times of a lap that was not timed.
 UNTIMED = LapTimes.of({}, 0.0, 0)
 
 
 class ProposalRow(NamedTuple):
-    """One judged proposal."""
+    """A judged proposal."""
 
     lap: Annotated[int, Stored(("proposal",), "lap that judged a proposal", name="proposal_lap")]
     kind: Annotated[str, Stored(("proposal",), "kind of the proposal", name="proposal_kind")]
@@ -107,7 +108,7 @@ class ProposalRow(NamedTuple):
 
     @classmethod
     def of(cls, lap: int, record: Record) -> ProposalRow:
-        """The row of what a lap said of a proposal."""
+        """The row of a proposal judged in a lap."""
         return cls(lap, record.kind, record.reason, record.gain, record.components[0], record.components)
 
 
@@ -115,11 +116,11 @@ Row = TypeVar("Row", LapRow, LapTimes, ProposalRow)
 
 
 class History:
-    """Grows by one lap at a time.
+    """The laps and proposals of a run, which grows by one lap at a time.
 
     Parameters
     ----------
-    laps, proposals, times : to start from; of times as many as of laps
+    laps, proposals, times : initial rows; as many times as laps
     """
 
     def __init__(
@@ -134,28 +135,28 @@ class History:
         return History(self.laps, self.proposals, self.times)
 
     def add(self, info: Info, times: LapTimes = UNTIMED) -> None:
-        """Append a finished lap, the proposals that it judged, and what its time went to."""
+        """Append a finished lap, the proposals that it judged, and its times."""
         self.laps.append(LapRow.of(info))
         self.times.append(times)
         self.proposals += [ProposalRow.of(info.lap, record) for record in info.records]
 
     def before(self, lap: int) -> History:
-        """A copy of the laps before one of them."""
+        """A copy with only the laps before `lap`."""
         laps = [row for row in self.laps if row.lap < lap]
         return History(laps, [row for row in self.proposals if row.lap < lap], self.times[: len(laps)])
 
     @property
     def seconds(self) -> float:
-        """Time that the laps took."""
+        """Total seconds of the laps."""
         return float(sum(row.seconds for row in self.laps))
 
     def accepted(self, lap: int) -> dict[str, int]:
-        """Moves taken in a lap, by kind."""
+        """Number of accepted moves in a lap, by kind."""
         judged = (row for row in self.proposals if row.lap == lap)
         return dict(Counter(row.kind for row in judged if row.reason.taken))
 
     def gained(self) -> dict[int, float]:
-        """Nats by which the moves taken in each lap raised the ELBO."""
+        """Sum of the ELBO gains, in nats, of the moves accepted in each lap."""
         found = {row.lap: 0.0 for row in self.laps}
         for row in self.proposals:
             found[row.lap] += row.gain if row.reason is Reason.ACCEPTED else 0.0
@@ -163,16 +164,16 @@ class History:
 
     @property
     def kinds(self) -> list[str]:
-        """Every kind of proposal there was, by name; in alphabetical order."""
+        """All kinds of proposals that occurred, in alphabetical order."""
         return sorted({row.kind for row in self.proposals})
 
     def columns(self) -> dict[str, np.ndarray]:
-        """Name -> values, for every variable of laps and proposals but for times; of words, their codes."""
+        """Arrays of all variables of laps and proposals, but not of times, by name; words are given as codes."""
         found = _columns(LapRow, self.laps) + _columns(ProposalRow, self.proposals)
         return {column.name: column.values for column in found}
 
     def dataset(self) -> xr.Dataset:
-        """The history with dimensions ``lap`` and ``proposal``; kinds and reasons as words."""
+        """The history with dimensions ``lap`` and ``proposal``; kinds and reasons are words."""
         import xarray as xr
 
         found: dict[str, tuple[tuple[str, ...], np.ndarray, dict[str, str]]] = {}
@@ -182,7 +183,7 @@ class History:
         return xr.Dataset(found)
 
     def write(self, group: zarr.Group) -> None:
-        """Store in an empty group, words as codes in the CF convention's flag_values / flag_meanings."""
+        """Store in an empty group; words are stored as codes with flag_values / flag_meanings of the CF conventions."""
         entries = (Entry(name, values, told, _codes_of(words)) for name, values, told, words in self._columns())
         put_all(group, list(entries))
 
@@ -198,7 +199,7 @@ class History:
 
 
 def _codes_of(words: list[str] | None) -> dict[str, object]:
-    """What is told of codes: the words that they stand for."""
+    """Attributes that give the words of codes."""
     if words is None:
         return {}
     meanings = " ".join(word.replace(" ", "_") for word in words)
@@ -206,12 +207,12 @@ def _codes_of(words: list[str] | None) -> dict[str, object]:
 
 
 def _names(kind: type) -> dict[str, str]:
-    """What each field is called in a file."""
+    """The stored name of each field."""
     return {field: told.name or field for field, told in declared(kind).items()}
 
 
 class _Column(NamedTuple):
-    """A field of all rows: its name in a file, numbers, what it says of itself, the words that they are codes of."""
+    """A field of all rows: stored name, numbers, declaration, and the words if the numbers are codes."""
 
     name: str
     values: np.ndarray
@@ -220,7 +221,7 @@ class _Column(NamedTuple):
 
 
 def _columns(kind: type, rows: Sequence[tuple[Any, ...]]) -> list[_Column]:
-    """Every field of some rows."""
+    """All fields of some rows as columns."""
     hints, told = get_type_hints(kind), declared(kind)
     found = []
     for place, (field, name) in enumerate(_names(kind).items()):
@@ -251,10 +252,10 @@ def _rows(group: zarr.Group, stored: Callable[[str], np.ndarray], kind: type[Row
             ends = np.cumsum([0, *stored(_SIZES)])
             values = [tuple(values[begin:end]) for begin, end in pairwise(ends)]
         columns.append(values)
-    # One NaN for all, so that a history that was read equals the one that was written.
+    # All NaN are one object, so that a history that was read equals the one that was written.
     return [kind._make(value if value == value else math.nan for value in row) for row in zip(*columns, strict=True)]
 
 
 _REASONS = tuple(Reason)
-#: How many numbers of a column of several a row each row has.
+#: The number of members of each proposal.
 _SIZES, _SIZE = "proposal_size", Stored(("proposal",), "components that a proposal would replace")

@@ -1,8 +1,8 @@
-"""Classes by import path: what may be stored by it, and what comes of one that is read.
+"""Classes by import path: which ones can be stored, and how stored objects are created again.
 
-A part is an object that is made again by calling its class with its fields: a frozen dataclass or a NamedTuple that
-is dpdist's own, or derived from a class of dpdist's as a person's own family is. Nothing else that a file names is ever
-called.
+A part is an object that can be created again by calling its class with its fields: a frozen dataclass or NamedTuple
+that is defined in dpdist or derived from a class of dpdist, such as a user-defined family. No other class or function
+that a file names is ever called.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from dpdist.core.errors import CheckpointError, DpdistError, InputError
 
 
 def is_own(kind: type) -> bool:
-    """Whether a class is dpdist's, or derived from one of dpdist's."""
+    """Whether a class is defined in dpdist, or derived from a class of dpdist."""
     return any(base.__module__.partition(".")[0] == "dpdist" for base in kind.__mro__)
 
 
 def is_part(kind: type) -> bool:
-    """Whether objects of a class are stored by its import path and their fields."""
+    """Whether objects of a class can be stored by import path and fields."""
     return is_own(kind) and fields_of(kind) is not None
 
 
 def fields_of(kind: type) -> tuple[str, ...] | None:
-    """What a frozen dataclass or a NamedTuple is called with; None for any other class."""
+    """The constructor fields of a frozen dataclass or NamedTuple; None for any other class."""
     if issubclass(kind, tuple):
         return getattr(kind, "_fields", None)
     if is_dataclass(kind) and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
@@ -38,7 +38,8 @@ def fields_of(kind: type) -> tuple[str, ...] | None:
 
 
 def path_of_class(kind: type) -> str:
-    """``module:Name``, the shortest that leads to a class; :class:`InputError` if none does."""
+    """The shortest path ``module:Name`` from which a class can be imported; raises :class:`InputError` if there is
+    none."""
     folders = kind.__module__.split(".")
     for depth in range(1, len(folders) + 1):
         path = f"{'.'.join(folders[:depth])}:{kind.__qualname__}"
@@ -52,13 +53,13 @@ def path_of_class(kind: type) -> str:
 
 
 def imported_part(path: str, kind: type = object) -> Any:
-    """The class of a part derived from `kind`; raises as :func:`imported_class` does."""
+    """The class of a part, derived from `kind`; raises as :func:`imported_class`."""
     wanted = "part of a model" if kind is object else kind.__name__
     return _imported(path, lambda found: issubclass(found, kind) and is_part(found), wanted)
 
 
 def imported_enum(path: str) -> Any:
-    """An enumeration of dpdist's; raises as :func:`imported_class` does."""
+    """An enumeration of dpdist; raises as :func:`imported_class`."""
     return _imported(path, lambda found: issubclass(found, Enum) and is_own(found), "enumeration of dpdist's")
 
 
@@ -74,7 +75,7 @@ def imported_class(path: str, kinds: tuple[type, ...]) -> Any:
 
 
 def made(kind: Any, values: dict[str, Any]) -> Any:
-    """A class called with stored parameters; :class:`CheckpointError` if it refuses them."""
+    """Call a class with stored parameters; raises :class:`CheckpointError` if it rejects them."""
     try:
         return kind(**values)
     except DpdistError:
@@ -90,7 +91,7 @@ def _imported(path: str, holds: Callable[[type], bool], wanted: str) -> Any:
     module, _, name = path.partition(":")
     try:
         found = _find(path)
-    except Exception as error:  # whatever a module raises while it is imported
+    except Exception as error:  # importing a module can raise any error
         where = "this script or notebook" if module == "__main__" else f"a module {module} that can be imported here"
         raise CheckpointError(
             f"the model needs the class {name} of {module}, which cannot be imported ({error}); define or import it "

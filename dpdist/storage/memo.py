@@ -1,8 +1,8 @@
-"""Where each batch summary of a state is stored, so that generations share them instead of writing them again.
+"""Locations of the stored batch summaries of a state, so that generations share them instead of writing them again.
 
-A checkpoint stores the batch summaries that changed since the one before, several small ones together in a pack. What a
-lap's end makes of every batch summary is a small component map, stored with the generation: applied to a batch summary
-that was stored before, it gives the same bits.
+A checkpoint stores the batch summaries that changed since the previous one, several small ones together in a pack. The
+end of a lap changes every batch summary by a small component map, which is stored with the generation: applied to a
+stored batch summary, it gives the same bits.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from dpdist.inference.state import State
 from dpdist.storage.codec import shape_of
 from dpdist.storage.commits import token
 
-#: Bytes beyond which no more batch summaries go to a pack: what is copied at once, and freed when it is written.
+#: Largest bytes of a pack of several batch summaries, which are copied together, and freed when written.
 PACK_BYTES = 2**25
 
 
 class ComponentMap(Protocol):
-    """What a lap's end makes of every batch summary."""
+    """The change of all batch summaries at the end of a lap."""
 
     def batch_summary(self, found: Any, /) -> Any:
-        """The same batch summary after it."""
+        """The changed batch summary."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Where a batch summary is stored.
+    """The location of a stored batch summary.
 
     Parameters
     ----------
-    pack, index : the stored object, and the batch summary's place in it
-    turned : whether the last lap's end has yet to be applied to it
+    pack, index : the stored object, and the position in it
+    turned : whether the component map of the last lap must still be applied
     """
 
     pack: str
@@ -44,15 +44,15 @@ class Kept:
 
 @dataclass(frozen=True, eq=False)
 class Manifest:
-    """The stored batch summaries a state is made of.
+    """The stored batch summaries of a state.
 
     Parameters
     ----------
-    batches : one a batch
-    start, running : of those batch summaries, if there are any
-    queue : of the totals of batches under way
-    component_map : what the last lap's end made of the batch summaries stored before it
-    files : digests of the files that go with the batch summaries, by folder
+    batches : of each batch
+    start, running : of the initial and the running summary, if any
+    queue : of the totals of batches in progress
+    component_map : change at the end of the last lap, for the batch summaries stored before it
+    files : digests of the files that belong to the batch summaries, by folder
     """
 
     batches: tuple[Kept, ...]
@@ -64,17 +64,17 @@ class Manifest:
 
     @property
     def batch_summaries(self) -> list[Kept]:
-        """Every batch summary named, in the order of :func:`batch_summaries_of`."""
+        """All named batch summaries, in the order of :func:`batch_summaries_of`."""
         return [*self.batches, *(kept for kept in (self.start, self.running) if kept is not None), *self.queue]
 
     @property
     def packs(self) -> list[str]:
-        """Every stored object named."""
+        """All named stored objects."""
         return sorted({kept.pack for kept in self.batch_summaries})
 
 
 def files_of(state: State) -> dict[str, dict[str, str]]:
-    """Digests of the files that go with a state, by folder."""
+    """Digests of the files that belong to a state, by folder."""
     found: dict[str, dict[str, str]] = {}
     others = [each for each in (state.start, state.running) if each is not None]
     for batch_summary in (*state.batch_summaries, *others):
@@ -84,7 +84,7 @@ def files_of(state: State) -> dict[str, dict[str, str]]:
 
 
 def batch_summaries_of(state: State) -> list[object]:
-    """Every batch summary of a state, and every total: those of its batches first."""
+    """All batch summaries and totals of a state, those of its batches first."""
     return [
         *state.batch_summaries,
         *(batch_summary for batch_summary in (state.start, state.running) if batch_summary is not None),
@@ -93,14 +93,14 @@ def batch_summaries_of(state: State) -> list[object]:
 
 
 class Memo:
-    """Follows a run and knows which batch summaries of its state are stored.
+    """Follows a run, and records which batch summaries of its state are stored.
 
     A run may be interrupted at any moment, so the state before the last step is remembered beside the one after it.
 
     Parameters
     ----------
-    state : where the run begins or goes on
-    manifest : of the checkpoint it goes on from; None for a new run
+    state : at the start of the run, or when it is resumed
+    manifest : of the checkpoint that the run is resumed from; None for a new run
     """
 
     def __init__(self, state: State, manifest: Manifest | None = None) -> None:
@@ -108,7 +108,7 @@ class Memo:
         self._folders = set[str]()
 
     def follow(self, step: Step) -> None:
-        """Go on to the state after a step."""
+        """Update to the state after a step."""
         kept, component_map = self._now.kept, self._now.component_map
         if step.component_map is not None:
             component_map = step.component_map
@@ -119,12 +119,12 @@ class Memo:
         self._folders |= files_of(step.state).keys()
 
     def manifest(self, state: State) -> tuple[Manifest, dict[str, list[object]]]:
-        """Where the batch summaries of `state`, the present one or the one before, are stored or to be stored.
+        """The locations of the batch summaries of `state`, which is the current or the previous one.
 
         Returns
         -------
-        manifest : of all batch summaries
-        packs : batch summaries still to be stored, by the object to be made of them
+        manifest : locations of all batch summaries
+        packs : batch summaries that are not stored yet, by the name of their object
         """
         moment = next(moment for moment in (self._now, self._before) if moment.state is state)
         there = {id(batch_summary): batch_summary for batch_summary in batch_summaries_of(state)}
@@ -146,20 +146,22 @@ class Memo:
         ), packs
 
     def superseded(self, over: bool = False) -> list[str]:
-        """Folders of files that go with no state any more, those told before apart; `over` if none follows this one."""
+        """Folders of files that no state needs any more, without those returned before; `over` if this is the last
+        state."""
         used = files_of(self._now.state).keys() | (set() if over else files_of(self._before.state).keys())
         found = sorted(self._folders - used)
         self._folders -= set(found)
         return found
 
     def stored(self, state: State, manifest: Manifest) -> None:
-        """Take note that what `state` consists of is stored as a manifest says, or sure to be before the next is."""
+        """Record that the batch summaries of `state` are stored as in `manifest`, or will be before the next
+        checkpoint."""
         if state is self._now.state:
             self._now = _stored(state, manifest)
 
 
 def packed(batch_summaries: Iterable[object], lap: int) -> dict[str, list[object]]:
-    """Batch summaries in packs of one shape each, by name; of at most ``PACK_BYTES`` where there are several."""
+    """Batch summaries in packs of equal shape, by name; a pack of several has at most ``PACK_BYTES``."""
     packs: dict[str, list[object]] = {}
     filling: dict[Hashable, tuple[str, int]] = {}
     for batch_summary in batch_summaries:
@@ -175,7 +177,7 @@ def packed(batch_summaries: Iterable[object], lap: int) -> dict[str, list[object
 
 @dataclass(frozen=True, eq=False)
 class _Moment:
-    """A state, its stored batch summaries by their identity, and the map of those that are stored unturned."""
+    """A state, its stored batch summaries by object identity, and the map for those stored before it."""
 
     state: State
     kept: dict[int, tuple[object, Kept]]
@@ -190,7 +192,8 @@ def _stored(state: State, manifest: Manifest) -> _Moment:
 
 
 def _turned(before: _Moment, step: Step) -> dict[int, tuple[object, Kept]]:
-    """The batch summaries that a lap's end made of stored ones; that of the batch just visited is of none."""
+    """The stored batch summaries after the end of a lap; the one of the batch just visited is new and not among
+    them."""
     pairs = zip(before.state.batch_summaries, step.state.batch_summaries, strict=True)
     found = [(new, before.kept.get(id(old))) for batch, (old, new) in enumerate(pairs) if batch != step.batch]
     return {id(new): (new, replace(kept[1], turned=True)) for new, kept in found if kept is not None}

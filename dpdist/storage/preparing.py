@@ -1,10 +1,10 @@
-"""What a run has before its first checkpoint: what was asked for, and the passes that are done.
+"""The stored state of a run before its first checkpoint: its settings, and the results of passes.
 
-    run.zarr/preparing/manifest.json    how the run began, what is done so far and where it is kept
-    run.zarr/preparing/9ae310/...       what was asked for, and what passes gave, each in a Zarr group of its own
+    run.zarr/preparing/manifest.json    settings of the run, results so far and their groups
+    run.zarr/preparing/9ae310/...       the settings, and the results of passes, each in its own Zarr group
 
-The manifest is replaced in one atomic step whenever something was added, and holds the digests of what it names. It
-counts as long as no checkpoint came after it, and is removed with the first.
+The manifest is replaced in one atomic step after each addition, and contains the digests of the groups it names. It is
+valid until the first checkpoint, and is then removed.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ _FOLDER, _ASKED = PREPARING.rpartition("/")[0], "asked"
 
 
 class _Entry(TypedDict):
-    """Where something is kept, and the digests of its files."""
+    """The group of a stored value, and the digests of its files."""
 
     group: str
     digests: dict[str, str]
 
 
 class PreparationManifest(TypedDict):
-    """What a manifest says.
+    """The contents of a manifest.
 
     Parameters
     ----------
-    format, method, versions : how it was written, by what, for which method
-    after : commits there were when the run began
-    settings, identity : of the run and its data, as plain values
-    entries : by name, what is kept
-    told : where the preparation is, in words
-    limits : new values of the parameters that say when to stop, by name
-    request : identity of the request that the run was begun by; empty if it was not submitted
+    format, method, versions : format version, method, and package versions of the writer
+    after : number of the last commit when the run began
+    settings, identity : of the run and of its data, as plain values
+    entries : stored values, by name
+    told : progress, in words
+    limits : changed limits, parameters by name
+    request : identity of the submission that started the run; empty if there is none
     """
 
     format: int
@@ -62,12 +62,12 @@ class PreparationManifest(TypedDict):
 
 
 class PreparationStore:
-    """A run that is being made ready, at its place.
+    """The store of a run that is being prepared.
 
     Parameters
     ----------
-    place : where it is
-    told : what its manifest says
+    place : where it is stored
+    told : contents of its manifest
     """
 
     def __init__(self, place: Place, told: PreparationManifest) -> None:
@@ -84,18 +84,18 @@ class PreparationStore:
         identity: Mapping[str, Any],
         request: str = "",
     ) -> Self:
-        """A new one, in the place of any before.
+        """A new preparation, which replaces any earlier one.
 
         Parameters
         ----------
-        spec, asked : what the method and what a person is asked for
-        settings, identity : of the run and its data, as plain values
-        request : identity of the request that it is begun by, if it was submitted
+        spec, asked : the spec of the method, and the estimator with its parameters
+        settings, identity : of the run and of its data, as plain values
+        request : identity of the submission that starts the run, if any
 
         Raises
         ------
         InputError
-            If a part of what is asked for cannot be stored.
+            If a setting cannot be stored.
         LeaseHeldError
             If another coordinator writes there.
         """
@@ -130,12 +130,12 @@ class PreparationStore:
 
     @classmethod
     def found(cls, place: Place) -> Self | None:
-        """The one at a place, if there is one that no checkpoint came after.
+        """The preparation at a place, if there is one that is not followed by a checkpoint.
 
         Raises
         ------
         CheckpointError
-            If its manifest is damaged, or another dpdist wrote it.
+            If its manifest is damaged, or its format is of another version.
         """
         with readable(place):
             data, numbers = place.read(PREPARING), commits(place)
@@ -153,32 +153,32 @@ class PreparationStore:
 
     @property
     def method(self) -> str:
-        """What is to make the model."""
+        """The name of the method."""
         return self.told["method"]
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What was asked for, as plain values."""
+        """The settings of the run, as plain values."""
         return self.told["settings"]
 
     @property
     def request(self) -> str:
-        """Identity of the request that it was begun by; empty if it was not submitted."""
+        """Identity of the submission that started the run; empty if there is none."""
         return self.told.get("request", "")
 
     def lock(self) -> None:
-        """Become the one writer; raises as :func:`dpdist.core.lease.take_lease`."""
+        """Become the only writer; raises as :func:`dpdist.core.lease.take_lease`."""
         with writable(self.place):
             self._lease = take_lease(self.place)
 
     def release(self) -> None:
-        """Let others write."""
+        """Allow other writers."""
         lease, self._lease = self._lease, None
         if lease is not None:
             lease.release()
 
     def remove(self) -> None:
-        """Remove all of it and let others write; where nothing else is, remove the place too."""
+        """Remove the preparation and allow other writers; if nothing else is stored there, remove the place too."""
         lease, self._lease = self._lease, None
         with writable(self.place):
             self.place.remove(_FOLDER)
@@ -191,30 +191,30 @@ class PreparationStore:
                 lease.withdraw()
 
     def spec(self) -> Any:
-        """What the method is asked for."""
+        """The spec of the method."""
         return codec.read(subgroup(self._group(_ASKED), "spec"))
 
     def asked(self) -> Asked:
-        """What a person asked for, with the limits that were asked for last."""
+        """The estimator and its parameters, with the most recent limits."""
         found: Asked = codec.read(subgroup(self._group(_ASKED), "asked"), Asked)
         return found.but(self.told.get("limits", {}))
 
     def limit(self, limits: Mapping[str, object]) -> None:
-        """Keep new limits, parameters by name, as those asked for."""
+        """Store changed limits, parameters by name."""
         self.told["limits"] = limits
         with writable(self.place):
             self._write()
 
     def has(self, name: str) -> bool:
-        """Whether something is kept under a name."""
+        """Whether a value is stored under a name."""
         return name in self.told["entries"]
 
     def read(self, name: str) -> Any:
-        """What is kept under a name; raises :class:`CheckpointError` if it is not what was written."""
+        """The value stored under a name; raises :class:`CheckpointError` if it was changed since it was written."""
         return codec.read(self._group(name))
 
     def keep(self, name: str, value: Any) -> None:
-        """Keep a value under a name, in the place of what was there and of all that is kept below that name.
+        """Store a value under a name, replacing the value there and all values below that name.
 
         Raises
         ------
@@ -228,7 +228,7 @@ class PreparationStore:
             self.place.remove(*groups)
 
     def tell(self, words: str) -> None:
-        """Say where the preparation is."""
+        """Store the progress in words."""
         self.told["told"] = words
         with writable(self.place):
             self._write()
@@ -240,7 +240,8 @@ class PreparationStore:
         self._write()
 
     def _check(self) -> None:
-        """Raise :class:`CheckpointError` if the run is gone or another's by now: no part of it is to come back."""
+        """Raise :class:`CheckpointError` if the run was removed or taken over, so that no part of it is written
+        again."""
         assert self._lease is not None, "only the holder of the lease writes"
         self._lease.check()
 
