@@ -1,4 +1,4 @@
-"""Where the work is done."""
+"""Backends, which run functions in this process or on a Dask cluster."""
 
 from dpdist.execution.base import Backend, Counts, Ref
 from dpdist.execution.serial import SerialBackend

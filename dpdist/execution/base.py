@@ -1,4 +1,4 @@
-"""Where functions run: a few operations, of which the serial backend is the meaning."""
+"""The interface of backends: a few operations, whose meaning the serial backend defines."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from dpdist.core.trees import join_pairwise
 Value = TypeVar("Value")
 Value_co = TypeVar("Value_co", covariant=True)
 
-#: Values added in one task; the shape of every sum follows from it and the number of values alone.
+#: Number of values added in one task; the tree of every sum depends only on it and on the number of values.
 FAN_IN = 8
-#: Calls for each thread of the workers, so that none waits for the slowest.
+#: Calls per thread of the workers, so that no thread is idle while another finishes a slow call.
 EACH_THREAD = 2
 
 
 class Ref(Protocol[Value_co]):
-    """A value that lives where the work is done; only its backend can read it."""
+    """A reference to a value on a backend, which only this backend can read."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What a backend has been through.
+    """Counts of failures handled by a backend.
 
     Parameters
     ----------
-    resubmissions : tasks that had to be tried again
-    restarts : workers restarted because they did not come forward
-    lost : workers that went, by themselves or not
+    resubmissions : tasks that were submitted again
+    restarts : workers that were restarted because they did not respond
+    lost : workers that left, for whatever reason
     """
 
     resubmissions: int = 0
@@ -40,7 +40,7 @@ class Counts:
 
 
 class Labelled(Protocol):
-    """A value that says what a person calls it."""
+    """A value with a label for messages."""
 
     @property
     def label(self) -> str:
@@ -48,7 +48,7 @@ class Labelled(Protocol):
 
 
 class Remote(ABC):
-    """A value the bulk of which a Dask cluster holds already.
+    """A value whose bulk is already held by a Dask cluster.
 
     Attributes
     ----------
@@ -60,18 +60,18 @@ class Remote(ABC):
     @property
     @abstractmethod
     def completion(self) -> Callable[..., object]:
-        """A function that travels without the bulk, and makes the whole value of it."""
+        """A function, small to send, that turns the bulk into the whole value."""
 
 
 class Backend(ABC):
-    """Runs pure functions near shared values."""
+    """Runs pure functions where shared values are held."""
 
     @abstractmethod
     def share(self, value: Value, label: str | None = None) -> Ref[Value]:
-        """Put a value where the work is done, once; `label` is what a person calls it, for messages."""
+        """Move a value to where functions run, once; `label` names it in messages."""
 
     def share_each(self, values: Sequence[Labelled]) -> list[Ref[object]]:
-        """Share values under their own labels, so that an error can name the one it befell."""
+        """Share values under their own labels, so that errors can name the value concerned."""
         return [self.share(value, value.label) for value in values]
 
     @abstractmethod
@@ -80,12 +80,12 @@ class Backend(ABC):
 
     @abstractmethod
     def fetch(self, refs: Sequence[Ref[Value]]) -> list[Value]:
-        """The values behind refs, in order.
+        """The referenced values, in order.
 
         Raises
         ------
         ClusterError
-            If a task was tried as often as it may be; :class:`ClusterLostError` if the cluster, or results, are gone.
+            If a task failed in all its tries; :class:`ClusterLostError` if the cluster, or results, are gone.
         """
 
     def total(self, function: Callable[..., Value], *columns: Sequence[object]) -> Ref[Value]:
@@ -93,30 +93,31 @@ class Backend(ABC):
         return self.sum(self.map(function, *columns))
 
     def gathered(self, name: str, function: Callable[..., Value], *columns: Sequence[object]) -> Value:
-        """What :meth:`total` gives, here; where results are kept, only what was not kept before is computed.
+        """The value of :meth:`total`, fetched; a backend that stores results computes only what is not stored.
 
         Parameters
         ----------
-        name : what a person calls the pass
+        name : of the pass, for messages
         """
         return self.fetch([self.total(function, *columns)])[0]
 
     def kept(self, name: str, compute: Callable[[], Value]) -> Value:
-        """What `compute` gives; where results are kept, what it gave before.
+        """The value of `compute`; a backend that stores results returns the stored value, if there is one.
 
         Parameters
         ----------
-        name : what a person calls it
-        compute : depends on data, settings and what was computed before; may compute what has names of its own
+        name : of the value, for messages
+        compute : depends on data, settings and earlier results only; may itself store values under other names
         """
         return compute()
 
     def sum(self, refs: Sequence[Ref[Value]]) -> Ref[Value]:
-        """Add values with ``+`` in a tree that depends on their number only."""
+        """Add values with ``+`` in a tree that depends only on their number."""
         return self.reduce(add_pairwise, refs)
 
     def reduce(self, function: Callable[..., Value], refs: Sequence[Ref[Value]], *shared: object) -> Ref[Value]:
-        """Make values one in a tree that depends on their number only; `function` takes a list and `shared`."""
+        """Combine values in a tree that depends only on their number; `function` takes a list of values, and
+        `shared`."""
         level = list(refs)
         while len(level) > 1:
             groups = [level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN)]
@@ -124,46 +125,47 @@ class Backend(ABC):
         return level[0]
 
     def promptly(self, function: Callable[..., Value], *columns: Sequence[object]) -> list[Ref[Value]]:
-        """As :meth:`map`, for calls that others wait for; a backend may do them before what it was given earlier."""
+        """As :meth:`map`, for calls whose results are urgent; a backend may run them before earlier calls."""
         return self.map(function, *columns)
 
     def apply(self, function: Callable[..., Value], ref: Ref[Any], *arguments: object) -> Ref[Value]:
-        """`function` of what is behind a ref, with more `arguments`: the end of the work on it, promptly done."""
+        """Call `function` on a referenced value and more `arguments`, as the last step of the work on it; urgent."""
         return self._join(function, [ref], *([each] for each in arguments))[0]
 
     def _join(self, function: Callable[..., Value], *columns: Sequence[object]) -> list[Ref[Value]]:
-        """As :meth:`map`, for calls that make many values few; a backend may do them first."""
+        """As :meth:`map`, for calls that combine many values; a backend may run them first."""
         return self.map(function, *columns)
 
     @property
     def counts(self) -> Counts:
-        """What happened so far; nothing ever does in one process."""
+        """Counts of failures so far; all zero in a single process."""
         return Counts()
 
     @property
     def threads(self) -> int:
-        """Calls that workers make at a time; 0 where there are no workers."""
+        """Number of calls that workers run at a time; 0 without workers."""
         return 0
 
     def at_a_time(self, least: int) -> int:
-        """Calls to have under way at once where results are held until they are written: few, but work for all."""
+        """Number of calls to submit at a time if their results are held until written: few, but enough for all
+        threads."""
         return max(least, EACH_THREAD * self.threads)
 
     def close(self) -> None:  # noqa: B027 (most start nothing)
-        """Give back what the backend itself started."""
+        """Release everything that the backend started."""
 
 
 def add_pairwise(values: Sequence[Value]) -> Value:
-    """Add neighbours, then neighbours of those, and so on."""
+    """Add neighbours, then neighbours of these sums, and so on."""
     return join_pairwise(values, added)
 
 
 def add_results(function: Callable[..., Value], *columns: Sequence[object]) -> Value:
-    """The sum of `function` over rows as :func:`add_pairwise` adds, holding few results at a time."""
+    """The sum of `function` over rows, with the bits of :func:`add_pairwise`, while holding only a few results."""
     return join_pairwise((function(*row) for row in zip(*columns, strict=True)), added)
 
 
 def added(first: Any, second: Any) -> Any:
-    """The sum of two values, timed as such."""
+    """The sum of two values, with its time counted as :attr:`Phase.SUMS`."""
     with phase(Phase.SUMS):
         return first + second

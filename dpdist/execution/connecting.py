@@ -1,4 +1,4 @@
-"""From an address, or from nothing, to a backend: schedulers that run already, and worker processes on this machine."""
+"""Connections to Dask: the active client, a scheduler at an address, or new worker processes on this machine."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from dpdist.execution.faults import TaskLimits
 from dpdist.execution.local import PersistentCluster
 from dpdist.execution.settings import WORKER_ENVIRONMENT, environment, worker_settings
 
-#: Seconds between two tries at a scheduler that began to answer and was gone.
+#: Seconds between two tries to reach a scheduler that closed the connection.
 _PAUSE = 0.1
-#: Backends of clients that are not ours, by the client's id. A client keeps its backend, which it tells of tries.
+#: Backends of clients that are not ours, by client id. A client keeps its backend alive through its event handler.
 _ACTIVE: WeakValueDictionary[str, DaskBackend] = WeakValueDictionary()
 
 
 def active_client() -> Client | None:
-    """The Dask client in use here, if there is one that is connected."""
+    """The active Dask client, if there is one that is connected."""
     try:
         client = get_client()
     except ValueError:
@@ -40,11 +40,11 @@ def active_client() -> Client | None:
 
 
 def active_backend() -> DaskBackend | None:
-    """The one backend of the Dask client in use here; None where none is connected."""
+    """The only backend of the active Dask client; None without one."""
     client = active_client()
     if client is None:
         return None
-    if getattr(thread_state, "proceed", False):  # in a task of Dask, which would keep a thread from its own tasks
+    if getattr(thread_state, "proceed", False):  # inside a Dask task: free its thread for the tasks of this backend
         secede()
     backend = _ACTIVE.get(client.id)
     if backend is None:
@@ -60,8 +60,8 @@ def local_backend(
     Parameters
     ----------
     workers : number of processes; default: one a core
-    memory_limit : per worker, as Dask takes it
-    limits : how long to wait and how often to try
+    memory_limit : per worker, as in Dask
+    limits : of waiting times and tries
     """
     count, limits = workers or len(os.sched_getaffinity(0)), limits or TaskLimits()
     with environment(WORKER_ENVIRONMENT), dask.config.set(worker_settings(limits.stuck_after)):
@@ -69,11 +69,11 @@ def local_backend(
 
 
 def backend_on(cluster: Cluster, limits: TaskLimits, workers: int = 0) -> DaskBackend:
-    """A backend that owns a cluster that was started, which is closed if it cannot be used.
+    """A backend that owns a started cluster; closes the cluster if it cannot be used.
 
     Parameters
     ----------
-    workers : that it should have, where it does not replace those that end; 0: it does
+    workers : desired number, if the cluster does not replace workers that end; 0 if it does
     """
     with contextlib.ExitStack() as undo:
         undo.callback(cluster.close)
@@ -86,7 +86,7 @@ def backend_on(cluster: Cluster, limits: TaskLimits, workers: int = 0) -> DaskBa
 def connect(
     address: str, timeout: float = 10.0, security: Security | None = None, limits: TaskLimits | None = None
 ) -> DaskBackend:
-    """A backend on the scheduler at an address, as :func:`client_of` takes it; it never ends the scheduler."""
+    """A backend on the scheduler at an address, as for :func:`client_of`; it never ends the scheduler."""
     client = client_of(address, timeout, security)
     try:
         return DaskBackend(client, owned=True, limits=limits)
@@ -100,18 +100,18 @@ def client_of(address: str, timeout: float = 10.0, security: Security | None = N
 
     Parameters
     ----------
-    timeout : seconds to wait for it; one that dies meanwhile may be followed by another at its address
-    security : certificates, where the scheduler wants them
+    timeout : seconds to wait; if the scheduler dies meanwhile, another at the same address is tried
+    security : certificates, if the scheduler requires them
 
     Raises
     ------
     InputError
-        If that is no address, at once, or no scheduler answers there in time.
+        If the address is invalid (raised at once), or no scheduler answers in time.
     """
     check_address(address)
 
     def meet() -> Client:
-        LoopRunner().run_sync(_identity, address, security or Security(), timeout)  # on a loop beside a notebook's own
+        LoopRunner().run_sync(_identity, address, security or Security(), timeout)  # a loop beside a notebook's own
         return Client(address, timeout=timeout, security=security, set_as_default=False)
 
     try:
@@ -131,7 +131,7 @@ def _was_gone(error: OSError) -> bool:
 
 
 def check_address(address: str) -> None:
-    """Raise :class:`InputError` unless that is the address of a port."""
+    """Raise :class:`InputError` unless `address` is a valid address with a port."""
     wrong = f"the address of a scheduler should be as in tcp://127.0.0.1:8786; got {address!r}"
     try:
         scheme, place = parse_address(address)
@@ -144,7 +144,8 @@ def check_address(address: str) -> None:
 
 
 async def _identity(address: str, security: Security, timeout: float) -> None:
-    """Ask a scheduler what it is. A client waits for ever on what never speaks, and is not closed by an error."""
+    """Ask a scheduler for its identity. A client itself would wait without end for a silent peer, and stay open on
+    errors."""
     connection = security.get_connection_args("client")
     async with asyncio.timeout(timeout), rpc(address, timeout=timeout, connection_args=connection) as scheduler:
         await scheduler.identity()

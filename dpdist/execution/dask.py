@@ -1,8 +1,8 @@
-"""The same calls as tasks on a Dask cluster.
+"""The backend that runs calls as tasks on a Dask cluster.
 
-Tasks are pure, and shared values are small enough to travel inside tasks or are held by tasks of their own: Dask makes
-again what was lost with a worker, and tries again what could not be read. What Dask gives up (results cancelled by
-others, a scheduler that is gone) loses the batch under way; whoever drives the run goes on from the last one.
+Tasks are pure, and shared values either travel inside tasks or are results of tasks. Therefore Dask can compute again
+what was lost with a worker, and retry tasks whose reading failed. If Dask gives up (results cancelled by others, or the
+scheduler is gone), the batch in progress is lost; the run continues from the last completed batch.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ from dpdist.execution.watch import Watch, ask
 
 logger = logging.getLogger("dpdist")
 
-#: What tasks need is sent with them; Dask would call that a large graph.
+#: Disables Dask's warning about large graphs, as the inputs of tasks are sent with them.
 _LARGE = {"distributed.admin.large-graph-warning-threshold": "1TiB"}
-#: Calls within so many seconds have one turn: none, so that a batch ends before one that started later.
+#: Calls submitted within this many seconds have equal priority: 0, so that an earlier batch finishes first.
 _ONE_TURN = 0
-#: Seconds in which a scheduler that dies as it is asked may be followed by another.
+#: Seconds to wait for a replacement if a scheduler dies while it is asked.
 _REPLACED = 30.0
-#: Labels named in the description of a task.
+#: Largest number of labels in the description of a task.
 _NAMED = 2
 
 
 @dataclass(eq=False)
 class Held(Generic[Value]):
-    """A value on the cluster, kept there for as long as this object lives.
+    """A value on the cluster, kept there as long as this object lives.
 
     Parameters
     ----------
     future : of the :class:`Outcome`
-    label : what a person calls the value, if it has a name of its own
-    rows, timed : of a sum over rows, their number and the name of their function
+    label : name of the value in messages, if it has one
+    rows, timed : for a sum over rows, their number and the name of their function
     """
 
     future: Future
@@ -74,9 +74,9 @@ class DaskBackend(Backend):
     ----------
     client : distributed.Client
     owned : whether :meth:`close` closes the client and its cluster
-    limits : how long to wait and how often to try
-    workers : that the client's own cluster should have, where it does not replace those that end; 0: it does
-    ending : called when it is closed, last, where it is owned
+    limits : of waiting times and tries
+    workers : desired number, if the client's own cluster does not replace workers that end; 0 if it does
+    ending : called last in :meth:`close`, if `owned`
 
     Raises
     ------
@@ -105,7 +105,7 @@ class DaskBackend(Backend):
         self._watch = Watch(client, self.limits, workers)
         self._address = client.scheduler.address
         self._tries = self._restarts = 0
-        self._stuck = Counter[tuple[str, str]]()  # by key and what a person calls it, of the work under way
+        self._stuck = Counter[tuple[str, str]]()  # by key and label, of the tasks in progress
         self._seconds: dict[str, float] = {}
         self._require_cluster()
         refuse_other_versions(client)
@@ -127,12 +127,12 @@ class DaskBackend(Backend):
     def apply(self, function: Callable[..., Value], ref: Ref[Any], *arguments: object) -> Ref[Value]:
         found = super().apply(function, ref, *arguments)
         assert isinstance(found, Held), "a call is made there"
-        if isinstance(ref, Held):  # its seconds are those of what it ends
+        if isinstance(ref, Held):  # its seconds count as those of the values it completes
             found.timed, found.rows = ref.timed, ref.rows
         return found
 
     def _join(self, function: Callable[..., Value], *columns: Sequence[object]) -> list[Ref[Value]]:
-        """Before other tasks, so that partial results do not pile up."""
+        """With higher priority than other tasks, so that partial results do not accumulate."""
         return [*self._submit(function, list(zip(*columns, strict=True)), _name(function), joins=True, prompt=True)]
 
     def total(self, function: Callable[..., Value], *columns: Sequence[object]) -> Ref[Value]:
@@ -178,7 +178,7 @@ class DaskBackend(Backend):
         joins: bool = False,
         prompt: bool = False,
     ) -> list[Held[Value]]:
-        """One graph of calls. Their keys say what a person calls them, for the errors that name a key."""
+        """Submit calls as one graph. Keys contain labels, so that errors that name a key name the call."""
         self._require_cluster()
         if not rows:
             return []
@@ -199,7 +199,7 @@ class DaskBackend(Backend):
         return [Held(future, label) for future in futures]
 
     def _counted(self, held: Sequence[Held[Value]]) -> list[Outcome]:
-        """What came of values, with the seconds of waiting for them, and of workers."""
+        """The outcomes of values; adds the seconds of waiting and of workers to the times of this thread."""
         with phase(Phase.WAITING):
             outcomes = self._outcomes(held)
         for outcome in outcomes:
@@ -207,7 +207,7 @@ class DaskBackend(Backend):
         return outcomes
 
     def _outcomes(self, held: Sequence[Held[Value]]) -> list[Outcome]:
-        """What came of values, once all are there."""
+        """The outcomes of values, once all are available."""
         futures = [one.future for one in held]
         outcomes, error = self._wait(futures)
         while isinstance(error, KilledWorker):
@@ -226,7 +226,7 @@ class DaskBackend(Backend):
         return outcomes
 
     def _wait(self, futures: list[Future]) -> tuple[list[Outcome], BaseException | None]:
-        """What came, or the error that came instead; looks at the workers meanwhile."""
+        """The outcomes, or the error in their place; checks the workers while waiting."""
         self._require_cluster()
         self._watch.begin()
         waiting = asyncio.run_coroutine_threadsafe(_gather(self.client, futures), self.client.loop.asyncio_loop)
@@ -236,7 +236,7 @@ class DaskBackend(Backend):
                 self._watch.look(any(future.status == "pending" for future in futures))
                 for (_, task), times in list(self._stuck.items()):
                     if times >= self.limits.attempts:
-                        self._stuck.clear()  # what is asked for next has its own tries
+                        self._stuck.clear()  # later calls have their own tries
                         raise stuck(task, times, self.limits.stuck_after)
         finally:
             waiting.cancel()
@@ -246,31 +246,32 @@ class DaskBackend(Backend):
         return outcomes, error
 
     def _try_one_by_one(self, error: KilledWorker) -> None:
-        """Begin again what Dask gave up for the deaths of workers, and raise for the task that kills one by itself.
+        """Retry the tasks that Dask gave up because workers died, one at a time; raises for the one that kills a
+        worker.
 
-        Dask blames all that a worker was given: what was there by chance is given up together with a deadly task.
+        Dask blames all tasks that a dead worker had, so harmless tasks are given up together with a deadly one.
         """
         suspects = self.client.run_on_scheduler(_given_up(self._run))
         for key in suspects:
             future = Future(key, self.client)
-            _, fault = self._wait([future])  # its end so far has to be known here before it is forgotten there
+            _, fault = self._wait([future])  # this client must know of the failure before the scheduler forgets it
             if len(suspects) > 1:
                 self.client.retry([future])
                 _, fault = self._wait([future])
             if fault is not None:
                 raise deadly(described(key)) if isinstance(fault, KilledWorker) else judged(fault)
-        if not suspects:  # a task of others, on whose result ours depend
+        if not suspects:  # a task of another client, on which ours depend
             raise deadly(described(error.task))
 
     def _require_cluster(self) -> None:
-        """Raise :class:`ClusterLostError` unless the scheduler is there, or comes back within the grace."""
+        """Raise :class:`ClusterLostError` unless the scheduler is connected, or reconnects within the grace period."""
         told = ("running", "closed", "closing")
         wait_until(lambda: self.client.status in told, time.monotonic() + self.limits.grace, pause=0.05)
         if self.client.status != "running":
             raise scheduler_gone(self._address)
 
     def _heard(self, event: tuple[float, dict[str, str]]) -> None:
-        """Called where a worker tells of a try that failed, on the client's own thread."""
+        """Handle a worker's message about a failed try; called in the client's own thread."""
         told = event[1]
         if "stuck" in told:
             self._restarts += 1
@@ -281,7 +282,7 @@ class DaskBackend(Backend):
             logger.warning("%s failed with %s and is tried again", told["failed"], told["reason"])
 
     def _own(self, future: Future) -> Future:
-        """The same result as a future of our client."""
+        """The same result as a future of this backend's client."""
         there, here = (client.scheduler.address for client in (require_held(future).client, self.client))
         if there != here:
             raise InputError(
@@ -292,7 +293,7 @@ class DaskBackend(Backend):
 
 
 def require_held(future: Future) -> Future:
-    """A future of data that a cluster holds; raises :class:`InputError` if they went with its client or cluster."""
+    """`future`, checked to be of data on a cluster; raises :class:`InputError` if its client or cluster is gone."""
     client = future.client
     if client.status != "running" or future.cancelled():
         raise InputError(
@@ -303,7 +304,8 @@ def require_held(future: Future) -> Future:
 
 
 def _given_up(run: str) -> Callable[[Scheduler], list[Key]]:
-    """What lists the tasks of a run that its scheduler, which need not have dpdist, gave up: it is sent as code."""
+    """A function that lists the tasks of a run that the scheduler gave up; it is sent as code, because the scheduler
+    need not have dpdist."""
 
     def keys(dask_scheduler: Scheduler) -> list[Key]:
         return [
@@ -321,7 +323,7 @@ def _given_up(run: str) -> Callable[[Scheduler], list[Key]]:
 def _as_call(
     terms: Terms, function: Callable[..., object], arguments: Sequence[object], joins: bool
 ) -> tuple[Call, list[TaskRef]]:
-    """The call with slots for what the cluster brings, and references to that."""
+    """The call with slots for inputs on the cluster, and references to these inputs."""
     slots: dict[Future, Slot] = {}
 
     def place(argument: object) -> object:
@@ -335,15 +337,15 @@ def _as_call(
 
 
 def _alike(inputs: Sequence[Sequence[TaskRef]]) -> bool:
-    """Whether calls need the same of the cluster, so that it should not matter where that is.
+    """Whether all calls have the same inputs on the cluster, so that their place should not decide where they run.
 
-    Dask would give them all to the workers that hold it, from which others then steal twice a second.
+    Dask would assign all of them to the workers that hold the inputs, and other workers would steal them slowly.
     """
     return len(inputs) > 1 and len({frozenset(each.key for each in own) for own in inputs}) == 1
 
 
 def _described(name: str, arguments: Sequence[object], place: str) -> str:
-    """A call by its name and the labels of what it works on, or else its place."""
+    """A call's name with the labels of its arguments, or else with `place`."""
     found = (leaf.label for leaf in _leaves(arguments) if isinstance(leaf, Held | Packed) and leaf.label)
     labels = list(dict.fromkeys(found))
     more = "" if len(labels) <= _NAMED else f" and {len(labels) - _NAMED} more"
@@ -360,7 +362,7 @@ def _name(function: Callable[..., object]) -> str:
 
 
 def _told_but_for_ended_waits(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """As an event loop tells what nobody waits for; what Dask's waits end each other with is of no interest then."""
+    """The default exception handler of an event loop, except that Dask's own AllExit is ignored."""
     if not isinstance(context.get("exception"), AllExit):
         loop.default_exception_handler(context)
 
@@ -375,7 +377,7 @@ async def _gather(client: Client, futures: list[Future]) -> tuple[list[Outcome],
 def refuse_other_versions(client: Client) -> None:
     """Raise :class:`InputError` if a worker runs other versions than this process.
 
-    A scheduler that dies as it is asked may be followed by another at its address, which is asked again.
+    If the scheduler dies while it is asked, another one at the same address is asked again.
     """
     ask_all, ours = partial(client.get_versions, packages=list(VERSIONED)), code_versions()
     found = try_until(ask_all, time.monotonic() + _REPLACED, pause=0.1, may_pass=lambda _: True)
@@ -386,7 +388,7 @@ def refuse_other_versions(client: Client) -> None:
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """Keep Dask from telling of each connection that an orderly end closes."""
+    """Suppress Dask's log messages about connections closed by a regular end."""
     logger = logging.getLogger("distributed")
     before = logger.level
     logger.setLevel(logging.CRITICAL)

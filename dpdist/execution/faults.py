@@ -1,4 +1,4 @@
-"""What goes wrong on a cluster, how often it may, and the sentences that say so."""
+"""Failures of a cluster: limits for waiting and retrying, and the errors raised."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from dataclasses import dataclass
 
 from dpdist.core.errors import ClusterError, ClusterLostError, InputError
 
-#: What cancels futures or loses what they stand for; the task itself is not at fault.
+#: Errors that mean cancelled futures or lost results, without a fault of the task.
 INTERRUPTIONS = (concurrent.futures.CancelledError, asyncio.CancelledError, OSError)
 
 
 @dataclass(frozen=True)
 class TaskLimits:
-    """How long to wait and how often to try. Deaths of workers under one task are counted by Dask's scheduler.
+    """Limits of waiting times and tries. Dask's scheduler itself counts the deaths of workers under one task.
 
     Parameters
     ----------
-    attempts : tries of a task whose reading fails or that does not come forward
-    stuck_after : seconds after which a worker that is at one task, or silent, is restarted
-    idle_after : seconds for which no worker does anything, though results are awaited, before the cluster is given up
+    attempts : tries of a task whose reading fails, or that does not finish
+    stuck_after : seconds after which a worker that is busy with one task, or silent, is restarted
+    idle_after : seconds without activity of any worker, while results are awaited, before the cluster is given up
     patience : seconds to wait for a cluster without workers, or a scheduler that does not answer
     grace : seconds within which a lost connection to the scheduler may come back
-    pause : seconds before another try of a task whose reading failed
-    period : seconds between looks at the workers
+    pause : seconds before a task whose reading failed is retried
+    period : seconds between checks of the workers
     """
 
     attempts: int = 3
@@ -41,12 +41,12 @@ class TaskLimits:
 
 
 def described(key: object) -> str:
-    """What a person calls a task: the keys of ours end with it."""
+    """The label of a task, which is the last part of its key."""
     return key[-1] if isinstance(key, tuple) and isinstance(key[-1], str) else str(key)
 
 
 def judged(error: BaseException) -> BaseException:
-    """What to raise for what a cluster gave in place of results."""
+    """The error to raise for an error of the cluster."""
     if isinstance(error, INTERRUPTIONS):
         reason = " ".join(str(error).split()) or type(error).__name__
         return ClusterLostError(
@@ -61,7 +61,7 @@ def judged(error: BaseException) -> BaseException:
 
 
 def deadly(task: str) -> ClusterError:
-    """The error of a task under which workers died."""
+    """The error of a task that killed its workers."""
     return ClusterError(
         f"{task} could not be finished: worker processes ended while they had it, again and again, most likely killed "
         "for want of memory. Give workers more memory, or convert the data to smaller chunks, then resume."
@@ -69,7 +69,7 @@ def deadly(task: str) -> ClusterError:
 
 
 def unreadable(task: str, attempts: int, reason: str, worker: str) -> ClusterError:
-    """The error of a task that could not read what it needs."""
+    """The error of a task that could not read its inputs."""
     return ClusterError(
         f"{task} failed in {attempts} of {attempts} tries, last with {reason} (worker {worker}). "
         "See that every worker can read the data, then resume."
@@ -77,7 +77,7 @@ def unreadable(task: str, attempts: int, reason: str, worker: str) -> ClusterErr
 
 
 def stuck(task: str, times: int, seconds: float) -> ClusterError:
-    """The error of a task that did not come forward on several workers."""
+    """The error of a task that did not finish on several workers."""
     return ClusterError(
         f"{task} did not finish within {seconds:g} s on {times} workers, each restarted for it. See that the "
         "storage answers there; if a task may well take that long, allow more seconds; then resume."
@@ -85,7 +85,7 @@ def stuck(task: str, times: int, seconds: float) -> ClusterError:
 
 
 def scheduler_gone(address: str) -> ClusterLostError:
-    """The error of a connection that did not come back."""
+    """The error of a lost connection to the scheduler."""
     return ClusterLostError(
         f"the Dask scheduler at {address} is gone: the connection ended and did not come back. "
         "Start a cluster again, then resume."
@@ -101,7 +101,7 @@ def nobody_there(address: str, seconds: float) -> ClusterLostError:
 
 
 def nobody_works(address: str, seconds: float) -> ClusterLostError:
-    """The error of a cluster whose workers are there and do nothing: Dask has lost track of what they were given."""
+    """The error of a cluster whose workers are idle although tasks are waiting: Dask has lost track of the tasks."""
     return ClusterLostError(
         f"no worker of the Dask cluster at {address} did anything for {seconds:g} s, though there is work. "
         "See whether they are paused for want of memory, then resume."

@@ -1,16 +1,16 @@
-"""How many rows of work go into one task: enough that Dask's part is small, few enough that every worker has some.
+"""Number of rows in one task: enough to keep Dask's overhead small, but few enough for all workers to have tasks.
 
-Timing may decide, for it cannot change a bit: groups are aligned powers of two of consecutive rows, which are
-subtrees of the tree that adds all rows.
+Measured times may decide, because they cannot change a bit of the result: groups are aligned powers of two of
+consecutive rows, and thus subtrees of the tree that adds all rows.
 """
 
 from __future__ import annotations
 
-#: Seconds that a task should take at least; Dask spends a few milliseconds on each.
+#: Least seconds of a task; Dask spends a few milliseconds on each.
 LONG_ENOUGH = 0.3
-#: Below this a group is not made smaller for the sake of idle workers.
+#: Least seconds of a task after groups are made smaller for idle workers.
 TOO_SHORT = 0.02
-#: Groups a thread should have, so that none waits long for the last.
+#: Desired number of groups per thread, so that none waits long for the last.
 GROUPS_A_THREAD = 2
 
 
@@ -19,9 +19,9 @@ def group_size(rows: int, seconds: float | None, threads: int) -> int:
 
     Parameters
     ----------
-    rows : in all
-    seconds : that a row took before; None where nothing is known
-    threads : that work
+    rows : number of rows in all
+    seconds : measured seconds per row; None if unknown
+    threads : number of worker threads
     """
     if not seconds:
         return 1

@@ -1,8 +1,8 @@
-"""Worker processes on this machine that stay: one that ends is started again, also when it ends while it starts.
+"""Persistent worker processes on this machine: a process that ends is restarted, even if it ends during its start.
 
-Dask's own nanny gives up for good on a process that ends before it has told that it is ready, as one does that is
-killed at that moment or takes a task at once that kills it. Dask's own local cluster closes a nanny whose process
-needs more than 15 s to come back, as it may on a busy machine, and opens no other.
+Dask's own nanny gives up permanently on a process that ends before it is ready, for example if it is killed at that
+moment or at once receives a task that kills it. Dask's own local cluster closes a nanny whose process needs more than
+15 s to come back, which happens on a busy machine, and opens no other.
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ from distributed import LocalCluster, Nanny, Status
 
 from dpdist.execution.settings import WORKER_ENVIRONMENT
 
-#: Starts in a row that may fail, and seconds between them.
+#: Largest number of failed starts in a row, and seconds between them.
 _STARTS, _BETWEEN = 30, 0.5
-#: Seconds a process may take to tell that it is ready before it is killed and another is started.
+#: Seconds after which a starting process that is not ready is killed and another is started.
 _START = 180.0
-#: States of a nanny that is told to end.
+#: States of a nanny that is ending.
 _ENDING = (Status.closing, Status.closed, Status.closing_gracefully)
 
 
 class PersistentNanny(Nanny):
-    """A nanny that starts its process again where Dask's gives up, each time with dpdist's environment."""
+    """A nanny that restarts its process if Dask's would give up, each time with dpdist's environment."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self.pre_spawn_env |= WORKER_ENVIRONMENT
 
     async def instantiate(self) -> Status:
-        """Start the worker process; raises what a try raised while the nanny ends."""
+        """Start the worker process; raises the error of a start only while the nanny ends, or after too many failed
+        starts."""
         for _ in range(_STARTS):
             late = asyncio.get_running_loop().call_later(_START, self._kill_starting)
             try:
@@ -55,12 +56,12 @@ class PersistentNanny(Nanny):
             os.kill(self.process.pid, signal.SIGKILL)
 
     async def close(self, timeout: float = 5, reason: str = "nanny-close") -> str:
-        """End the process and the nanny, except for a start that failed."""
+        """End the process and the nanny, but not after a failed start."""
         return "OK" if reason.startswith("nanny-instantiate") else await super().close(timeout=timeout, reason=reason)
 
 
 class PersistentCluster(LocalCluster):
-    """So many worker processes of one thread each, bound to loopback, with a memory limit as Dask takes it."""
+    """A given number of single-threaded worker processes, bound to loopback, with a memory limit as in Dask."""
 
     def __init__(self, workers: int, memory_limit: str | float | None = "auto") -> None:
         loopback = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}

@@ -1,4 +1,4 @@
-"""What a local worker process does first: leave Ctrl-C to the coordinator, which ends the workers itself."""
+"""Start-up of a local worker process: ignore Ctrl-C, as the coordinator handles it and ends the workers."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import signal
 
 
 def dask_setup(worker: object) -> None:
-    """Called by Dask in the worker process before it takes work."""
+    """Called by Dask in the worker process before it accepts tasks."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

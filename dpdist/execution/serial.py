@@ -1,4 +1,4 @@
-"""Everything in this process, one call after the other: the meaning of every backend."""
+"""The backend that runs every call at once in this process; it defines the meaning of all backends."""
 
 from __future__ import annotations
 

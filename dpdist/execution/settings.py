@@ -1,6 +1,6 @@
-"""Settings of worker processes and of the scheduler: why each is there, with its effect where one was measured.
+"""Settings of worker processes and the scheduler, with the reason for each, and its effect if measured.
 
-Figures are those of ``workflows/benchmarks/worker_settings.py``.
+The measurements are those of ``workflows/benchmarks/worker_settings.py``.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping
 
-#: Set before workers start. With Dask's own default glibc gives large buffers back to the system after every
-#: partition, and each read faults its pages in again. One thread a worker thread for BLAS and Numba: workers already
-#: fill the cores. A task reads one chunk, for which Zarr's ten reads and its thread pool are overhead.
+#: Set before workers start. With Dask's default, glibc returns large buffers to the system after every partition, and
+#: each read causes page faults again. BLAS and Numba use one thread, because workers already fill the cores. A task
+#: reads one chunk, for which Zarr's ten concurrent reads and its thread pool are overhead.
 WORKER_ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": "1073741824",
     "MALLOC_MMAP_THRESHOLD_": "1073741824",
@@ -23,7 +23,7 @@ WORKER_ENVIRONMENT = {
     "ZARR_THREADING__MAX_WORKERS": "1",
 }
 
-#: Variables that tell libraries which of a processor's instructions to use, and so which last bits to give.
+#: Variables that select a processor's instructions in libraries, which affects the last bits of results.
 INSTRUCTIONS = (
     "OPENBLAS_CORETYPE",
     "OPENBLAS_L2_SIZE",
@@ -34,9 +34,9 @@ INSTRUCTIONS = (
     "NUMBA_CPU_FEATURES",
 )
 
-#: Dask's own sampling and polling take several per cent of every core; tasks here are long and few. Two tasks a
-#: thread hide the scheduler's answer time; the rest wait at the scheduler, so that a worker's end is held against few.
-#: A task that happened to be on workers that died is innocent ten times. The preload leaves Ctrl-C to the coordinator.
+#: Dask's sampling and polling take several per cent of every core, and are reduced because tasks are long and few. Two
+#: tasks per thread hide the scheduler's latency; the rest wait at the scheduler, so that the death of a worker counts
+#: against few tasks. A task may be on ten dying workers before it is given up. The preload ignores Ctrl-C in workers.
 WORKER_SETTINGS = {
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": "1s",
@@ -50,20 +50,21 @@ WORKER_SETTINGS = {
 
 
 def worker_settings(stuck_after: float) -> dict[str, object]:
-    """Dask's settings; a worker that is silent for so many seconds is restarted by the scheduler, which looks twice."""
+    """Dask's settings. The scheduler checks once per ttl, so that a worker silent for `stuck_after` is restarted by
+    then."""
     return {**WORKER_SETTINGS, "distributed.scheduler.worker-ttl": f"{stuck_after / 2:g}s"}
 
 
 def worker_environment() -> dict[str, str]:
-    """What processes on other hosts begin with: as shipped, and the instructions that this process computes with."""
+    """The environment of processes on other hosts: the fixed settings, and the instruction set of this process."""
     return {**WORKER_ENVIRONMENT, **{name: os.environ[name] for name in INSTRUCTIONS if name in os.environ}}
 
 
 @contextlib.contextmanager
 def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Environment variables of this process for a while: what processes started meanwhile begin with.
+    """Set environment variables of this process temporarily, for the processes started meanwhile.
 
-    Dask's own setting for them is read once a process and ignored where a variable is already set.
+    Dask's own setting for them is read once per process, and ignored for variables that are already set.
     """
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)

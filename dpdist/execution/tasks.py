@@ -1,8 +1,8 @@
-"""What a worker does with one task.
+"""Execution of one task on a worker.
 
-A result travels with the seconds it took. An error of the task's own travels as a result too, through all that
-depends on it, so that Dask does not try again what cannot succeed; one that another try may mend, on another worker,
-is raised, and Dask tries again.
+A result travels with the seconds it took. An error of the call itself is returned as a result, through all tasks that
+depend on it, so that Dask does not retry what cannot succeed. An error that another worker may not have is raised, and
+Dask retries the task.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from dpdist.execution.base import Value
 from dpdist.execution.faults import TaskLimits, described, unreadable
 from dpdist.execution.versions import own_refusal
 
-#: Bytes up to which a shared value travels inside every task that uses it; larger ones are put on the cluster once.
+#: Largest bytes of a shared value that travels inside every task that uses it; larger ones are stored on the cluster.
 SMALL = 16_384
-#: Seconds in which a worker that is about to end can tell so.
+#: Seconds that a worker waits for its last message to be sent before it ends itself.
 _FAREWELL = 0.5
 
 
@@ -40,12 +40,12 @@ class Packed:
     label: str | None = None
 
     def value(self) -> Any:
-        """The value again, a copy of its own."""
+        """An unpickled copy of the value."""
         return pickle.loads(self.data)
 
 
 def pack(value: object, label: str | None) -> Packed | None:
-    """`value` packed, or None where it is large."""
+    """`value` packed, or None if it is large."""
     buffers: list[pickle.PickleBuffer] = []
     data = cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)
     if len(data) + sum(buffer.raw().nbytes for buffer in buffers) > SMALL:
@@ -55,13 +55,13 @@ def pack(value: object, label: str | None) -> Packed | None:
 
 @dataclass(frozen=True)
 class Terms:
-    """What all tasks of a run have in common.
+    """What all tasks of a run share.
 
     Parameters
     ----------
-    topic : on which workers tell of tries that failed
+    topic : on which workers report failed tries
     versions : of the coordinator
-    limits : how often to try, and how long
+    limits : of waiting times and tries
     """
 
     topic: str
@@ -78,14 +78,14 @@ class Slot:
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A function and its arguments, with slots for values that the cluster brings.
+    """A function and its arguments, with slots for inputs on the cluster.
 
     Parameters
     ----------
     terms : of the run
     function, arguments : the call
-    phase : what the coordinator is at, and so whoever makes the call
-    joins : whether it makes many values one, whose seconds pass on with it
+    phase : of the coordinator at submission, to which the call's time is counted
+    joins : whether it combines many values, whose times are included in its own
     """
 
     terms: Terms
@@ -95,13 +95,13 @@ class Call:
     joins: bool = False
 
     def sent(self, name: str) -> Sent:
-        """The call as it travels, under a name of its own."""
+        """The pickled call, under a name of its own."""
         return Sent(name, cloudpickle.dumps(self))
 
 
 @dataclass(frozen=True, eq=False)
 class Sent:
-    """A pickled call, which Dask need not read: it would digest all of it to find a name for the graph."""
+    """A pickled call, which Dask need not read: it would otherwise hash all of it to name the graph."""
 
     name: str
     data: bytes
@@ -112,8 +112,8 @@ class Sent:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What came of a call: a value or an error, the seconds spent on it and on what it was made from, and by phase
-    those spent on it, and on what it joins."""
+    """The outcome of a call: a value or an error; the seconds of the call and of its inputs; and the seconds by phase
+    of the call, and of its inputs if it joins them."""
 
     value: Any
     seconds: float
@@ -122,12 +122,12 @@ class Outcome:
 
 
 def perform(sent: Sent, brought: Sequence[object]) -> Outcome:
-    """Make the call, unless the worker is another version's or an input is an error.
+    """Run the call, unless the worker has other versions or an input is an error.
 
     Parameters
     ----------
     sent : the call
-    brought : for its slots, outcomes of calls or results of others' tasks
+    brought : for its slots, outcomes of calls or results of tasks of others
     """
     call: Call = pickle.loads(sent.data)
     inputs = [each if isinstance(each, Outcome) else Outcome(each, 0.0) for each in brought]
@@ -149,13 +149,14 @@ def perform(sent: Sent, brought: Sequence[object]) -> Outcome:
 
 
 def hold(value: Value) -> Value:
-    """A shared value: a task like any other, so that a value lost with its worker is made again."""
+    """A shared value, computed by a task like any other, so that Dask can restore it if its worker is lost."""
     return value
 
 
 @contextlib.contextmanager
 def _in_time(terms: Terms) -> Iterator[None]:
-    """End a worker process that stays at one task, which Dask begins again elsewhere; its nanny starts another."""
+    """End a worker process that takes too long for one task. Dask runs the task elsewhere; the nanny starts another
+    process."""
     worker = get_worker()
     timer = threading.Timer(terms.limits.stuck_after, _end, (worker, terms.topic, worker.get_current_task()))
     timer.daemon = True
@@ -177,12 +178,12 @@ def _fault(terms: Terms, reason: str) -> DpdistError:
     worker, limits = get_worker(), terms.limits
     task = described(worker.get_current_task())
     worker.log_event(terms.topic, {"failed": task, "reason": reason})
-    time.sleep(limits.pause)  # so that a store that is gone for a moment can come back
+    time.sleep(limits.pause)  # time for an unreachable store to recover
     return unreadable(task, limits.attempts, reason, worker.address)
 
 
 def _portable(error: Exception) -> Exception:
-    """The error, or its text where it cannot travel."""
+    """The error, or a RuntimeError with its text if it cannot be pickled."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:

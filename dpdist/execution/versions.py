@@ -1,4 +1,4 @@
-"""Do workers run the code that the coordinator runs? Other versions may give other bits, or fail half-way."""
+"""Comparison of the versions of workers and coordinator: other versions may give other bits, or fail later."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dpdist.core.versions import VERSIONED, versions
 
 @functools.cache
 def code_versions() -> dict[str, str]:
-    """Package -> version, and Python's without its last number, which brings no other code."""
+    """Versions of the packages that affect results, and of Python without its patch number."""
     found = versions()
     return {name: found[name] for name in VERSIONED} | {"python": _python(found["python"])}
 
 
 def refusal(theirs: Mapping[str, str | None], ours: Mapping[str, str], host: str) -> InputError | None:
-    """The error that says how a worker's versions differ from the coordinator's, or None if they do not."""
+    """The error if a worker's versions differ from the coordinator's, or None."""
     found = {**theirs, "python": _python(theirs["python"] or "")}
     other = [name for name in ours if found.get(name) != ours[name]]
     if not other:
@@ -30,7 +30,7 @@ def refusal(theirs: Mapping[str, str | None], ours: Mapping[str, str], host: str
 
 
 def own_refusal(coordinator: Mapping[str, str]) -> InputError | None:
-    """As :func:`refusal`, for the process that asks."""
+    """As :func:`refusal`, for this process."""
     mine = code_versions()
     return None if mine == coordinator else refusal(mine, coordinator, socket.gethostname())
 

@@ -1,7 +1,7 @@
-"""Looks at the cluster while results are awaited: sometimes no worker is left, or none does anything.
+"""Checks of the cluster while results are awaited: there may be no workers left, or none may be active.
 
-Workers that fall silent are restarted by Dask's scheduler (``worker-ttl``), and those that stay at one task by
-themselves (:mod:`dpdist.execution.tasks`). Dask has no word for a cluster that waits for workers in vain.
+Dask's scheduler restarts silent workers (``worker-ttl``), and a worker that takes too long for one task ends itself
+(:mod:`dpdist.execution.tasks`). Dask does not report a cluster without workers.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from dpdist.execution.faults import TaskLimits, nobody_there, nobody_works
 logger = logging.getLogger("dpdist")
 Answer = TypeVar("Answer")
 
-#: Seconds a question to the scheduler may take before it counts as unanswered.
+#: Seconds after which a request to the scheduler counts as unanswered.
 _ANSWER = 20.0
-#: Seconds without workers before that is told.
+#: Seconds without workers before a warning.
 _TELL_AFTER = 60.0
-#: States of a worker's own tasks in which it is at them.
+#: Task states in which a worker is active.
 _AT_WORK = ("executing", "flight", "long-running", "resumed")
 
 
 class Watch:
-    """Says when there are no workers, or none that does anything.
+    """Detects that there are no workers, or that none is active.
 
     Parameters
     ----------
     client : of the cluster
-    limits : how long that may be
-    workers : that the client's own cluster should have; others look after themselves
+    limits : of the time that this may last
+    workers : desired number, if the client's own cluster does not replace workers that end; 0 if it does
 
     Attributes
     ----------
-    lost : workers that went
+    lost : number of workers that left
     """
 
     def __init__(self, client: Client, limits: TaskLimits, workers: int = 0) -> None:
@@ -49,16 +49,16 @@ class Watch:
         self.begin()
 
     def begin(self) -> None:
-        """Forget times: what happened while nobody looked is not held against workers."""
+        """Reset the times, as the time between two waits does not count."""
         self._peopled = self._busy = time.monotonic()
         self._told = False
 
     def look(self, awaited: bool = True) -> None:
-        """Raise :class:`ClusterLostError` if nobody was there, or at work, for as long as the limits allow.
+        """Raise :class:`ClusterLostError` if there was no worker, or no activity, for longer than the limits allow.
 
         Parameters
         ----------
-        awaited : whether results are not there yet; workers may do nothing while one only fetches
+        awaited : whether results are missing; if not, workers may be idle
         """
         now, address = time.monotonic(), self._client.scheduler.address
         found = ask(self._client, _snapshot(self._client))
@@ -83,7 +83,7 @@ class Watch:
 
 
 def ask(client: Client, question: Coroutine[object, None, Answer]) -> Answer | None:
-    """The answer to a question that runs on the client's own loop; None where none comes."""
+    """The result of a coroutine on the client's own loop; None without an answer."""
     asked = asyncio.run_coroutine_threadsafe(question, client.loop.asyncio_loop)
     try:
         return asked.result(timeout=_ANSWER)
@@ -93,7 +93,7 @@ def ask(client: Client, question: Coroutine[object, None, Answer]) -> Answer | N
 
 
 async def _snapshot(client: Client) -> dict[str, tuple[object, bool]]:
-    """Of each worker, by address, the tasks that it was given, and whether it says that it is at one."""
+    """For each worker, by address, its assigned tasks, and whether it is active."""
     given = await client.scheduler.processing(workers=None)
     workers = (await client.scheduler.identity(n_workers=-1))["workers"]
     return {address: (given.get(address), _works(each.get("metrics", {}))) for address, each in workers.items()}
