@@ -1,1 +1,1 @@
-"""What every other room stands on: errors, checks, randomness, sums in a fixed order, places."""
+"""The basis of all other packages: errors, checks, randomness, sums in a fixed order, places."""

@@ -1,7 +1,7 @@
-"""What a value has to be, said once: a sentence for whoever gave another, and plain Python values for all others.
+"""Checks of values: each gives an error message for a wrong value, and converts a valid one to a plain Python value.
 
-A dataclass says in its ``__post_init__`` what each of its fields has to be. Estimators, TOML files and the command line
-all come to the same dataclasses, and so all are checked alike. NumPy's scalars are numbers; truth values are not.
+A dataclass checks its fields in ``__post_init__``. Estimators, TOML files and the command line create the same
+dataclasses, so all are checked alike. NumPy's scalars are accepted as numbers; truth values are not.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import numpy.typing as npt
 
 from dpdist.core.errors import InputError
 
-#: Above the largest a concentration or a pseudocount leaves sums over rows no precision: log Gamma(1e9) is known to
-#: 4e-6. Below the smallest, digamma and log Gamma of it and what they are multiplied by come near what float64 holds.
+#: Bounds of concentrations and pseudocounts. Above the largest, sums over rows lose precision: log Gamma(1e9) is known
+#: to 4e-6. Below the smallest, its digamma and log Gamma, times their factors, come near the range of float64.
 SMALLEST, LARGEST = 1e-100, 1e9
 Kind = TypeVar("Kind")
 Plain = TypeVar("Plain", covariant=True)
-#: Letters of a value that a sentence shows.
+#: Largest number of characters of a value in a message.
 _SHOWN = 80
 
 
 def shown(value: object) -> str:
-    """A value as a sentence shows it."""
+    """A value as shown in a message."""
     if isinstance(value, np.ndarray):
         return f"an array of {value.dtype.name} of shape {value.shape}"
     text = " ".join(repr(value).split())
@@ -40,7 +40,7 @@ def _told(bound: float) -> str:
 
 
 def _scalar(value: object) -> object:
-    """The one number of an array without dimensions."""
+    """The single number of a 0-d array; other values unchanged."""
     return value[()] if isinstance(value, np.ndarray) and not value.ndim else value
 
 
@@ -50,15 +50,15 @@ def _as_it_is(value: Kind) -> Kind:
 
 @dataclass(frozen=True)
 class Wanted(Generic[Plain]):
-    """What a value has to be.
+    """The requirements of a value.
 
     Parameters
     ----------
-    told : how a sentence that begins with "NAME should be" goes on
-    holds : whether a value is such
-    plain : makes such a value a plain Python value
-    name : what a person calls it, if not by the name of the field
-    unset : what None means, where it may be None
+    told : continuation of a sentence that begins with "NAME should be"
+    holds : whether a value is valid
+    plain : converts a valid value to a plain Python value
+    name : name of the value in messages, if not that of the field
+    unset : meaning of None, if None is valid
     """
 
     told: str
@@ -68,17 +68,17 @@ class Wanted(Generic[Plain]):
     unset: str = ""
 
     def take(self, name: str, value: object) -> Plain:
-        """The value, plain; raises :class:`InputError` unless it is as wanted."""
+        """The value as a plain Python value; raises :class:`InputError` unless it is valid."""
         if not self.holds(value):
             raise InputError(f"{self.name or name} should be {self.told}; got {shown(value)}.")
         return self.plain(value)
 
     def called(self, name: str) -> Wanted[Plain]:
-        """The same of something that people know by another name."""
+        """The same requirements, with another name in messages."""
         return replace(self, name=name)
 
     def or_none(self, meaning: str) -> Wanted[Plain | None]:
-        """The same, or None, which means what `meaning` says."""
+        """The same requirements, or None, whose meaning is `meaning`."""
 
         def holds(value: object) -> bool:
             return value is None or self.holds(value)
@@ -90,20 +90,20 @@ class Wanted(Generic[Plain]):
 
 
 def check_fields(owner: object, of: str = "", /, **wanted: Wanted[object]) -> None:
-    """Make fields of a new, frozen dataclass plain, or raise :class:`InputError`.
+    """Convert fields of a new, frozen dataclass to plain values, or raise :class:`InputError`.
 
     Parameters
     ----------
     owner : the dataclass
-    of : follows the name of a field in a sentence, as in " of Effort"
-    wanted : what each field has to be
+    of : follows the name of a field in messages, as in " of Effort"
+    wanted : requirements of each field
     """
     for name, each in wanted.items():
         object.__setattr__(owner, name, each.take(name + of, getattr(owner, name)))
 
 
 def whole(least: int, most: int | None = None) -> Wanted[int]:
-    """A whole number from `least` on, or to `most`."""
+    """An integer of at least `least`, and at most `most` if given."""
 
     def holds(value: object) -> bool:
         found = _scalar(value)
@@ -117,7 +117,7 @@ def whole(least: int, most: int | None = None) -> Wanted[int]:
 def number(
     *, above: float | None = None, least: float | None = None, below: float | None = None, most: float | None = None
 ) -> Wanted[float]:
-    """A finite number within bounds: above or at least one number, below or at most another."""
+    """A finite number within bounds: strictly (`above`, `below`) or not (`least`, `most`)."""
     low = -np.inf if least is None else least
     high = np.inf if most is None else most
 
@@ -135,7 +135,7 @@ def number(
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether a value is one finite number that a float holds."""
+    """Whether a value is a single finite number in the range of a float."""
     found = _scalar(value)
     if not isinstance(found, Real) or isinstance(found, bool):
         return False
@@ -146,7 +146,7 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 def numbers(*, positive: bool = False, dimensions: int = 1) -> Wanted[npt.ArrayLike]:
-    """A finite number or an array of such of at most so many dimensions; `positive` if all are above zero."""
+    """A finite number, or an array of such with at most `dimensions` dimensions; `positive` requires all above zero."""
 
     def holds(value: object) -> bool:
         array = real_array(value)
@@ -159,7 +159,7 @@ def numbers(*, positive: bool = False, dimensions: int = 1) -> Wanted[npt.ArrayL
 
 
 def real_array(value: object) -> np.ndarray | None:
-    """An array of real numbers of what is given, which may be ragged or text: then None."""
+    """The value as an array of real numbers, or None if it is not one, such as text or a ragged list."""
     try:
         array = np.asarray(value)
     except (TypeError, ValueError):
@@ -168,25 +168,25 @@ def real_array(value: object) -> np.ndarray | None:
 
 
 def one_of(*names: str) -> Wanted[str]:
-    """One of some names."""
+    """One of the given names."""
     told = f"{', '.join(map(repr, names[:-1]))} or {names[-1]!r}"
     return Wanted(told, lambda value: isinstance(value, str) and value in names, str)
 
 
-def instance(told: str, *kinds: type) -> Wanted[Any]:  # type checkers know no abstract class as type[Kind]
-    """An object of one of some classes."""
+def instance(told: str, *kinds: type) -> Wanted[Any]:  # type checkers reject abstract classes as type[Kind]
+    """An object of one of the given classes."""
     return Wanted(told, lambda value: isinstance(value, kinds))
 
 
-#: A truth value; as words, since it may stand in a TOML file.
+#: A truth value; the message uses the words of TOML.
 FLAG = Wanted("true or false", lambda value: isinstance(value, bool | np.bool_), bool)
-#: How many of something.
+#: A positive integer.
 COUNT = whole(1)
 #: A number above zero.
 POSITIVE = number(above=0)
 #: A concentration or a pseudocount.
 SCALE = replace(number(least=SMALLEST, most=LARGEST), told=f"finite and above zero, from {SMALLEST:g} to {LARGEST:g}")
-#: Responsibilities below it are left out.
+#: A bound below which responsibilities are set to zero.
 FLOOR = number(least=0, below=0.01)
-#: Where something is kept.
+#: A path or URL.
 PATH = instance("a path or URL", str, PathLike)

@@ -1,7 +1,7 @@
-"""Digests by which it is told whether bytes, or rows, are those that were there before.
+"""Digests, which tell whether bytes or rows are unchanged.
 
-They are BLAKE2b's, of 128 bits: too long for two contents to share one by chance, and about 1.3 GB/s on any processor,
-where SHA-256 needs instructions of its own to be as fast.
+They are BLAKE2b digests of 128 bits: collisions by chance are negligible, and the speed is about 1.3 GB/s on any
+processor, while SHA-256 needs special instructions to be as fast.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ import numpy as np
 from scipy import sparse
 
 _BYTES = 16
-#: Dense rows taken at once, so that a partition whose rows are not in their order in memory is never copied whole.
+#: Number of dense rows per block, so that a partition that is not contiguous in memory is never copied as a whole.
 _BLOCK = 4096
 
 
 def digest_of(data: bytes | memoryview) -> str:
-    """Of some bytes, in hexadecimal."""
+    """Digest of bytes, in hexadecimal."""
     return _digest([data])
 
 
 def digest_of_rows(rows: np.ndarray | sparse.csr_array, weights: np.ndarray | None) -> str:
-    """Of rows (n, D), dense or CSR, and their weights (n,): their types, shape and values.
+    """Digest of rows (n, D), dense or CSR, and their weights (n,): of their types, shape and values.
 
-    How they lie in memory does not matter: neither the order of axes, nor the type of CSR's indices, the order of its
-    entries in a row, or zeros among them.
+    The layout in memory does not matter: the order of axes, and for CSR the dtype of indices, the order of entries in a
+    row, and explicit zeros.
     """
     return _digest(_parts(rows, weights))
 

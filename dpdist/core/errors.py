@@ -1,37 +1,38 @@
-"""Errors whose text is a sentence for the person who reads it: what was expected, what came, what to do."""
+"""Errors with messages for users: what was expected, what was given, and what to do."""
 
 
 class DpdistError(Exception):
-    """Base of every error raised on purpose by dpdist."""
+    """Base of all errors that dpdist raises on purpose."""
 
 
 class InputError(DpdistError, ValueError):
-    """Data, a parameter or a file is not what was asked for."""
+    """Data, a parameter or a file is invalid."""
 
 
 class InputKindError(InputError, TypeError):
-    """Data are of a kind that is no number at all."""
+    """Data are not numeric."""
 
 
 class CorruptDataError(DpdistError, ValueError):
-    """Stored rows are damaged or missing, so that what would be read is not what was written."""
+    """Stored rows are damaged or missing."""
 
 
 class PrecisionError(DpdistError, ArithmeticError):
-    """A number could not be computed to the precision the result needs."""
+    """A number could not be computed with the precision that the result needs."""
 
 
 class CheckpointError(DpdistError, RuntimeError):
-    """A checkpoint is missing, of another run, or of a newer format."""
+    """A checkpoint is missing or damaged, belongs to another run, or has another format."""
 
 
 class OutputExistsError(DpdistError, FileExistsError):
-    """An output path is taken and overwriting was not asked for."""
+    """An output path exists, and overwriting was not requested."""
 
 
 class ClusterError(DpdistError, RuntimeError):
-    """The cluster did not finish a task, however often it was begun."""
+    """The cluster failed to finish a task in all tries."""
 
 
 class ClusterLostError(ClusterError):
-    """The cluster is gone, or no worker came back; the coordinator's state is whole and can go on with another."""
+    """The cluster is gone, or no worker returned; the coordinator's state is intact and can continue on another
+    cluster."""

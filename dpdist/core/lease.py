@@ -1,10 +1,11 @@
-"""The right to write to a run: one coordinator holds it at a time, and shows every few seconds that it lives.
+"""Leases: only the coordinator that holds the lease of a run may write to it; heartbeats show that it is alive.
 
-    leases/000003.json   owner, a count of beats, the time for people to read
+    leases/000003.json   owner, number of heartbeats, and time for human readers
 
-A lease is taken by creating the next number, which only one of several can do; the highest number is the one in force.
-Whether its owner lives is told by watching whether the beats go on, never by comparing clocks. An owner that lost its
-lease (it was asleep, or cut off) finds the higher number before its next commit and stops.
+A process takes a lease by creating the file with the next number, which only one process can do; the highest number is
+the lease in force. Whether its owner is alive is found by watching for further heartbeats, never by comparing clocks.
+An owner that lost its lease (because it slept, or was cut off) finds the higher number before its next commit, and
+stops.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from dpdist.core.errors import CheckpointError
 from dpdist.core.places import LocalPlace, Place
 from dpdist.core.records import sealed, unsealed
 
-#: Seconds between two beats, and without one after which an owner counts as dead.
+#: Seconds between two heartbeats, and seconds without one after which an owner counts as dead.
 BEAT, SILENCE = 5.0, 20.0
-#: Seconds for which a beat under way is waited for at the end.
+#: Seconds to wait at the end for a heartbeat that is being written.
 FAREWELL = 10.0
 FOLDER = "leases"
-#: What to do about a lease that is damaged, so that its owner is not known.
+#: What to do about a damaged lease, whose owner is unknown.
 _REMEDY = (
     f"a coordinator that lives mends it within {BEAT:.0f} s, so try again then; if it still is, none does: remove it."
 )
@@ -39,7 +40,7 @@ _PROC = Path("/proc")
 
 
 class Owner(NamedTuple):
-    """A process: its machine, its id there, and when it began, by which an id used again is told apart."""
+    """A process: its machine, its process id there, and its start time, which distinguishes reuses of an id."""
 
     host: str
     machine: str
@@ -48,8 +49,8 @@ class Owner(NamedTuple):
 
 
 class Beat(TypedDict):
-    """What an owner shows of itself: how often it did, whether it gave the lease up, and when, for people to read; and
-    of which place, by which a copy of that is known."""
+    """The contents of a lease: its owner, the number of heartbeats, whether it was released, the time for human
+    readers, and the place, which distinguishes copies of a run."""
 
     owner: dict[str, Any]  # the fields of :class:`Owner`
     beats: int
@@ -67,9 +68,9 @@ class Lease:
 
     Parameters
     ----------
-    place : the run's
+    place : of the run
     number : of the lease
-    usurped : whether the owner before was taken for dead because it was silent, and so may wake up
+    usurped : whether the previous owner was only presumed dead because of its silence, and may wake up
     """
 
     def __init__(self, place: Place, number: int, usurped: bool = False) -> None:
@@ -80,7 +81,7 @@ class Lease:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise :class:`LeaseHeldError` if another coordinator took over, and if the run is gone."""
+        """Raise :class:`LeaseHeldError` if another coordinator took over, or the run is gone."""
         if self._is_gone():
             raise LeaseHeldError(
                 f"{self._place.label} was moved, removed or replaced while it was written; this run stops. If it was "
@@ -88,7 +89,7 @@ class Lease:
             )
         if self._seen() != self.number or self._overtaken:
             number, found = latest_lease(self._place)
-            found = None if number == self.number else found  # who took over is gone again
+            found = None if number == self.number else found  # the new owner is gone again
             if found is not None and Owner(**found["owner"]) == self._owner:
                 raise LeaseHeldError(
                     f"something later in this process went on with {self._place.label}; this one stops, and nothing is "
@@ -100,25 +101,25 @@ class Lease:
             )
 
     def release(self) -> None:
-        """Give the lease up; a store that cannot be reached leaves it to be found dead."""
+        """Release the lease; if the store cannot be reached, the owner will be presumed dead."""
         if not self._ended.is_set():
             self._ended.set()
             self._thread.join(FAREWELL)
-            if not self._thread.is_alive() and not self._overtaken:  # a beat may wait for a store that is gone
+            if not self._thread.is_alive() and not self._overtaken:  # it may be waiting for a store that is gone
                 self._write(released=True)
 
     def withdraw(self) -> None:
-        """Give the lease up and leave nothing of it, nor folders that are empty without it."""
+        """Release the lease and remove its files, and folders that are then empty."""
         self._place.sweep(FOLDER)  # while nobody else writes there
         self.release()
         self._place.remove(_name(self.number))
         if isinstance(self._place, LocalPlace):
-            with contextlib.suppress(OSError):  # another writer is there already
+            with contextlib.suppress(OSError):  # another writer already uses the folder
                 (self._place.path / FOLDER).rmdir()
                 self._place.path.rmdir()
 
     def _is_gone(self) -> bool:
-        """Whether the run's folder was removed or replaced, where there are folders."""
+        """Whether the run's folder was removed or replaced, for a place on disk."""
         return isinstance(self._place, LocalPlace) and not (self._place.path / FOLDER).is_dir()
 
     def _live(self) -> None:
@@ -130,8 +131,8 @@ class Lease:
             self._write(released=False)
 
     def _seen(self) -> int:
-        """Number of the lease in force; that there was a later one is noted, for what its owner wrote stays when it
-        goes."""
+        """Number of the lease in force; records if it was ever a later one, because changes by its owner remain when it
+        is gone."""
         newest = _newest(self._place)
         self._overtaken = self._overtaken or newest > self.number
         return newest
@@ -140,20 +141,20 @@ class Lease:
         try:
             if not self._is_gone():  # nothing of a run that was removed is to come back
                 self._place.replace(_name(self.number), _content(self._place, self._owner, self._beats, released))
-        except Exception:  # whatever it is: the next beat tries again, and a commit checks the lease in any case
+        except Exception:  # whatever it is: the next beat retries, and commits check the lease
             return
 
 
 class Holder(Protocol):
-    """What may hold a lease."""
+    """An object that may hold a lease."""
 
     def release(self) -> None:
-        """Give up the lease that it holds, if it does."""
+        """Release the lease, if it holds one."""
 
 
 @contextlib.contextmanager
 def released_on_error(holder: Holder) -> Iterator[None]:
-    """Let others write if what is done within fails."""
+    """Release the lease if the body raises."""
     try:
         yield
     except BaseException:
@@ -166,9 +167,9 @@ def take_lease(place: Place, patience: float = 0.0, say: Callable[[str], None] |
 
     Parameters
     ----------
-    place : the run's
+    place : of the run
     patience : seconds to wait for a living owner to end
-    say : told in a sentence what is waited for
+    say : called with a sentence about what is awaited
 
     Raises
     ------
@@ -188,13 +189,13 @@ def take_lease(place: Place, patience: float = 0.0, say: Callable[[str], None] |
             )
         if place.create(_name(number + 1), _content(place, this_process(), 0, released=False)):
             if latest_lease(place)[0] > number + 1:
-                continue  # the number was free only because a later owner had removed it meanwhile
+                continue  # the number was free only because a later owner had removed it
             place.remove(*map(_name, range(max(1, number - 8), number + 1)))
             return Lease(place, number + 1, usurped=found is not None and only_silence_tells(place, found))
 
 
 def latest_lease(place: Place) -> tuple[int, Beat | None]:
-    """Number and content of the lease in force; 0 and None if there never was one.
+    """Number and contents of the lease in force; 0 and None if there never was one.
 
     Raises
     ------
@@ -215,7 +216,7 @@ def _newest(place: Place) -> int:
 
 
 def lives(place: Place, number: int, found: Beat, say: Callable[[str], None] | None = None) -> bool:
-    """Whether the owner of a lease still works: looked up on this machine, watched for a while elsewhere."""
+    """Whether the owner of a lease is alive: looked up on this machine, watched for some time on others."""
     if not only_silence_tells(place, found):
         return not _is_over(found)
     if say is not None:
@@ -230,7 +231,7 @@ def lives(place: Place, number: int, found: Beat, say: Callable[[str], None] | N
 
 
 def worked_on(place: Place) -> bool | None:
-    """Whether somebody works on a run, as far as that can be looked up at once; None where only watching would tell."""
+    """Whether a coordinator works on a run, if that can be decided at once; None if it would need watching."""
     number, found = latest_lease(place)
     if found is None:
         return False
@@ -238,14 +239,14 @@ def worked_on(place: Place) -> bool | None:
 
 
 def only_silence_tells(place: Place, found: Beat) -> bool:
-    """Whether only its silence tells that the owner of a lease is dead: it is of another machine, or works on what this
-    place was copied from, and gave nothing up."""
+    """Whether only silence can show that the owner of a lease is dead: it is on another machine, or works on the
+    original of this copied place, and did not release the lease."""
     here = found["owner"]["machine"] == _machine() and found.get("place", place.identity) == place.identity
     return not here and not _is_over(found)
 
 
 def _is_over(found: Beat) -> bool:
-    """Whether it can be looked up that an owner of a lease does not live, or that it is this process."""
+    """Whether it is known at once that the owner of a lease is dead, released it, or is this process."""
     owner, here = Owner(**found["owner"]), this_process()
     gone = owner.machine == here.machine and (owner == here or process_began(owner.pid) != owner.began)
     return found["released"] or gone
@@ -259,12 +260,13 @@ def describe(found: Beat | None) -> str:
 
 
 def this_process() -> Owner:
-    """The process this runs in."""
+    """The identity of this process."""
     return Owner(platform.node(), _machine(), os.getpid(), process_began(os.getpid()))
 
 
 def process_began(pid: int) -> int:
-    """When a process of this machine began: ticks since that started on Linux, else seconds since 1970; 0 for none."""
+    """Start time of a process on this machine: clock ticks since boot on Linux, else seconds since 1970; 0 if there is
+    none."""
     if not _PROC.is_dir():
         return int(psutil.Process(pid).create_time()) if psutil.pid_exists(pid) else 0
     try:
@@ -275,7 +277,7 @@ def process_began(pid: int) -> int:
 
 
 def _machine() -> str:
-    """Tells apart machines, boots of one machine and containers with process ids of their own."""
+    """A name that differs between machines, between boots, and between containers with their own process ids."""
     if not _PROC.is_dir():
         return f"{platform.node()} {uuid.getnode():x}"
     boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()

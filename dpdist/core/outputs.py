@@ -1,6 +1,6 @@
-"""Outputs that appear whole or not at all: written aside and swapped in on local disk, described last elsewhere.
+"""Outputs that appear complete or not at all: swapped in on local disk; elsewhere the metadata is written last.
 
-What takes several processes, or one of them long, has one writer at a time (:func:`sole_writer`).
+An output that several processes or one long process write has one writer at a time (:func:`sole_writer`).
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from dpdist.core.errors import InputError, OutputExistsError
 from dpdist.core.lease import Beat, Lease, LeaseHeldError, describe, latest_lease, lives, take_lease
 from dpdist.core.places import Place, place_of
 
-#: Name of the metadata of an array or group of Zarr.
+#: File name of the metadata of a Zarr array or group.
 METADATA = "zarr.json"
-#: Name of the plan of what is being written at a URL.
+#: File name of the plan of an unfinished output at a URL.
 PLAN = "plan.txt"
-#: A folder is replaced only if it holds one of these.
+#: A folder is replaced only if it contains one of these files.
 _ZARR_MARKS = (METADATA, ".zarray", ".zgroup")
-#: Folders of which a run has one at least.
+#: Folders of which a run has at least one.
 _RUN_MARKS = ("commits", "preparing", "requests")
-#: Folders of a run, in which nothing but the run writes; what else is there is swept away.
+#: Folders of a run, in which only the run may write; other files there are removed.
 _RUN_FOLDERS = (*_RUN_MARKS, "generations", "jobs", "leases", "objects", "problems")
 
 
 def check_apart(out: str | os.PathLike[str], *read: str | os.PathLike[str]) -> None:
-    """Raise :class:`InputError` if what is written to `out` would take the place of something that is read, or be
-    taken for one of the files of a folder or pattern that is read."""
+    """Raise :class:`InputError` if writing `out` would replace an input, or would add a file to a folder or pattern of
+    inputs."""
     for each in read:
         if _holds(os.fspath(out), os.fspath(each)):
             raise InputError(f"the result would replace {each} while it is read; name another place with out=PATH.")
@@ -42,8 +42,8 @@ def check_apart(out: str | os.PathLike[str], *read: str | os.PathLike[str]) -> N
 
 
 def _holds(one: str, other: str) -> bool:
-    """Whether one path or URL is another or a folder around it."""
-    other = other.removeprefix("file://")  # which Zarr reads, though nothing is written to such a URL
+    """Whether a path or URL equals another or is a folder that contains it."""
+    other = other.removeprefix("file://")  # Zarr reads such URLs, but nothing is written to them
     if "://" in one or "://" in other:
         return f"{other.rstrip('/')}/".startswith(f"{one.rstrip('/')}/")
     target, path = Path(one).resolve(), Path(other).resolve()
@@ -51,8 +51,7 @@ def _holds(one: str, other: str) -> bool:
 
 
 def _is_among(one: str, several: str) -> bool:
-    """Whether a path is of one of the files that a pattern, or a folder of Parquet, stands for, be they there or
-    not."""
+    """Whether a path matches a pattern, or would be a Parquet file of a folder, whether or not the files exist."""
     if "://" in one or "://" in several:
         return False
     target, path = Path(one).resolve(), Path(several).resolve()
@@ -87,12 +86,12 @@ def claim_folder(path: str | os.PathLike[str], overwrite: bool) -> Path:
 
 
 def claim_url(url: str, overwrite: bool) -> None:
-    """Hold a URL to be free for what is written there; what was begun and not finished may be replaced.
+    """Check that a URL may be written to; an unfinished output there may be replaced.
 
     Raises
     ------
     OutputExistsError
-        If something is there and `overwrite` is false, or it is not Zarr.
+        If something exists there and `overwrite` is false, or it is not Zarr.
     """
     require_unwritten(place_of(url))
     _refuse_run(place_of(url))
@@ -105,7 +104,7 @@ def claim_url(url: str, overwrite: bool) -> None:
 
 
 def claim_output(out: str | os.PathLike[str], overwrite: bool) -> None:
-    """Hold a path or URL to be free for Zarr; raises as :func:`claim_folder` and :func:`claim_url`."""
+    """Check that Zarr may be written to a path or URL; raises as :func:`claim_folder` and :func:`claim_url`."""
     if "://" in os.fspath(out):
         claim_url(os.fspath(out), overwrite)
     else:
@@ -113,7 +112,7 @@ def claim_output(out: str | os.PathLike[str], overwrite: bool) -> None:
 
 
 def require_unwritten(place: Place) -> None:
-    """Raise :class:`OutputExistsError` if a run at a place is one that a process writes that lives."""
+    """Raise :class:`OutputExistsError` if a living process writes to the run at a place."""
     number, found = latest_lease(place)
     if found is not None and lives(place, number, found):
         raise _being_written(place.label, found)
@@ -135,7 +134,7 @@ def _being_written(label: str, owner: Beat | None) -> OutputExistsError:
 
 @contextlib.contextmanager
 def sole_writer(target: str) -> Iterator[Lease]:
-    """A lock on an output: one process that lives may write what is to stand at a path or URL.
+    """A lock on an output, so that only one living process writes to a path or URL.
 
     Raises
     ------
@@ -155,14 +154,13 @@ def sole_writer(target: str) -> Iterator[Lease]:
 
 
 def require_path(out: str | os.PathLike[str], what: str, way_on: str) -> None:
-    """Raise :class:`InputError` if `out`, where `what` goes, is a URL; `way_on` says what may be given."""
+    """Raise :class:`InputError` if `out`, the path of `what`, is a URL; `way_on` is an example of a path."""
     if "://" in os.fspath(out):
         raise InputError(f"{what} is written to local disk; got the URL {out}. Give a path such as {way_on}.")
 
 
 def check_parent(target: Path) -> None:
-    """Raise :class:`InputError` unless the folder that `target` is to stand in exists, or if that is a link to
-    nowhere."""
+    """Raise :class:`InputError` unless the parent folder of `target` exists, or if `target` is a broken link."""
     if not target.absolute().parent.is_dir():
         raise InputError(f"the folder {target.absolute().parent} does not exist; create it first.")
     if target.is_symlink() and not target.exists():
@@ -173,9 +171,9 @@ def check_parent(target: Path) -> None:
 
 
 def refuse_within_run(where: str) -> None:
-    """Raise :class:`InputError` if a resolved path, or a URL, lies within one of the folders of a run."""
+    """Raise :class:`InputError` if a resolved path or a URL is within one of the folders of a run."""
     parts = where.split("/")
-    for above in range(4 if "://" in where else 2, len(parts)):  # a bucket is no run, nor is the root of a disk
+    for above in range(4 if "://" in where else 2, len(parts)):  # neither a bucket nor the root of a disk is a run
         if parts[above] in _RUN_FOLDERS:
             run = place_of("/".join(parts[:above]))
             if run.names("leases") and any(map(run.names, _RUN_MARKS)):
@@ -185,16 +183,16 @@ def refuse_within_run(where: str) -> None:
 
 
 def put_in_place(aside: Path, target: Path) -> None:
-    """Let a folder take the place of what is at `target`, in one step where the system has one.
+    """Replace `target` by the folder `aside`, in one atomic step if the system supports it.
 
-    Elsewhere what is at `target` is moved away first, and comes back if the rest fails.
+    Otherwise `target` is first moved away, and moved back if the rest fails.
     """
     old = target.with_name(f".{target.name}.old-{os.getpid()}")
     if not target.exists():
         aside.rename(target)
         return
     try:
-        aside.rename(old)  # under a name that nobody goes on with, whichever of the two it is
+        aside.rename(old)  # under a name that no process continues with, before and after the exchange
         if not _exchanged(old, target):
             target.rename(aside)
             old.rename(target)
@@ -210,7 +208,7 @@ def put_in_place(aside: Path, target: Path) -> None:
 
 
 def _exchanged(one: Path, other: Path) -> bool:
-    """Whether two paths were made each other's in one step: what Linux and most of its file systems can do."""
+    """Exchange two paths atomically; False if the system cannot, which Linux can on most of its file systems."""
     try:
         exchange = ctypes.CDLL(None, use_errno=True).renameat2
     except (AttributeError, OSError):

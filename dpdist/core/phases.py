@@ -1,9 +1,9 @@
-"""Where the seconds of a run go, by phase: each thread keeps its own account, and what others did for it is added.
+"""Seconds of a run by phase: each thread keeps its own account, to which the seconds of other processes can be added.
 
     with phase(Phase.MOVES):
         ...
 
-What is done within an inner phase is not counted to the outer one. Seconds are told, and decide nothing.
+Time within an inner phase does not count to the outer one. The seconds are reported only, and decide nothing.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from enum import StrEnum
 
 
 class Phase(StrEnum):
-    """What a thread is at."""
+    """Activities that time is counted by."""
 
     LOAD = "load"  # reading partitions
     LOCAL_STEP = "local_step"
     SUMS = "sums"
     GLOBAL_STEP = "global_step"
-    MOVES = "moves"  # proposing, measuring in samples, judging, applying
+    MOVES = "moves"  # proposing, measuring in samples, evaluating, applying
     SCORE = "score"  # held-out rows
-    WAITING = "waiting"  # of the coordinator, for workers, and to send them what they need
-    WORKERS = "workers"  # all that workers did, counted a second time
+    WAITING = "waiting"  # of the coordinator, for workers, including sending tasks to them
+    WORKERS = "workers"  # all time of workers, counted a second time
 
 
 #: Seconds by phase.
@@ -34,7 +34,7 @@ Spent = Mapping[Phase, float]
 
 
 class _Account(threading.local):
-    """Of one thread: what it spent, the phases that it is in, and when it last turned to another."""
+    """The account of one thread: seconds spent, its nested phases, and the time of the last change."""
 
     def __init__(self) -> None:
         self.spent: Counter[Phase] = Counter()
@@ -53,7 +53,7 @@ _ACCOUNT = _Account()
 
 @contextmanager
 def phase(name: Phase | None) -> Iterator[None]:
-    """Within it this thread is at `name`; None leaves it at what it is at."""
+    """Count time within the context to phase `name`; None changes nothing."""
     if name is None:
         yield
         return
@@ -67,22 +67,22 @@ def phase(name: Phase | None) -> Iterator[None]:
 
 
 def present() -> Phase | None:
-    """What this thread is at."""
+    """The current phase of this thread."""
     return _ACCOUNT.within[-1] if _ACCOUNT.within else None
 
 
 def spent() -> Spent:
-    """What this thread spent so far, phases that it is still in included, with what was added."""
+    """Seconds of this thread so far by phase, including phases in progress and added seconds."""
     _ACCOUNT.turn()
     return Counter(_ACCOUNT.spent)
 
 
 def since(before: Spent) -> Spent:
-    """What this thread spent since it had spent `before`."""
+    """Seconds of this thread since it had spent `before`."""
     return {name: seconds - before.get(name, 0.0) for name, seconds in spent().items()}
 
 
 def add(others: Spent) -> None:
-    """Count what others spent for this thread."""
+    """Add seconds spent by others to this thread's account."""
     for name, seconds in others.items():
         _ACCOUNT.spent[name] += seconds  # type: ignore[assignment]

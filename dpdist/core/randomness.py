@@ -1,4 +1,4 @@
-"""One seed; every draw comes from a generator keyed by what it is for, never by when or where it is made."""
+"""Random numbers: each generator is seeded by the run's seed and its purpose, never by the time or place of use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def generator(seed: int, purpose: str, *keys: int) -> np.random.Generator:
-    """The generator for `purpose` and `keys` (lap, partition, component id...), of which a purpose has a fixed number:
-    zeros at their end draw what fewer keys do."""
+    """The generator for `purpose` and `keys` (lap, partition, component id, ...). Each purpose must use a fixed number
+    of keys, because trailing zeros give the same numbers as fewer keys."""
     word = int.from_bytes(hashlib.sha256(purpose.encode()).digest()[:4], "little")
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, word, *keys])))

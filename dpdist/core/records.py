@@ -1,4 +1,4 @@
-"""Small files of plain values that carry a digest of themselves: a damaged one is told, and never believed."""
+"""Small JSON files that contain a digest of themselves, by which damage is detected."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DIGEST = "digest"
 
 
 def sealed(values: Mapping[str, object]) -> bytes:
-    """A file of plain `values`, for people to read as well."""
+    """The contents of a file of plain `values`, which people can also read."""
     plain = json.loads(json.dumps(values))
     return json.dumps({**plain, _DIGEST: _digest(plain)}, indent=2).encode()
 
@@ -23,13 +23,13 @@ def unsealed(data: bytes, label: str, remedy: str) -> dict[str, Any]:
 
     Parameters
     ----------
-    label : what a person calls the file
-    remedy : what to do where it is damaged
+    label : name of the file in messages
+    remedy : what to do if it is damaged
 
     Raises
     ------
     CheckpointError
-        If the file is not as :func:`sealed` made it.
+        If the file was not written by :func:`sealed`, or was changed.
     """
     try:
         values = json.loads(data)
@@ -41,5 +41,5 @@ def unsealed(data: bytes, label: str, remedy: str) -> dict[str, Any]:
 
 
 def _digest(values: Mapping[str, object]) -> str:
-    """Of values that JSON gave, whatever their order."""
+    """Digest of JSON values, independent of the order of keys."""
     return digest_of(json.dumps(values, sort_keys=True).encode())

@@ -1,7 +1,7 @@
-"""Fields that are told all of in one place: their default, what they have to be, and what they mean in one sentence.
+"""Settings: dataclass fields declared with their default, their requirements and a sentence of documentation.
 
-Estimators, TOML files and the command line take the same dataclasses of such fields, so that each has one name, one
-default and one sentence wherever a person meets it.
+Estimators, TOML files and the command line use the same dataclasses, so each setting has one name, one default and one
+sentence everywhere.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from dpdist.core.checks import Wanted, instance
 
-#: Parts by name: classes, or parts whose values are the defaults.
+#: Parts by name: classes, or objects that hold the defaults.
 Kinds: TypeAlias = Mapping[str, Any]
 Value = TypeVar("Value")
 _Kind = TypeVar("_Kind", bound=type)
@@ -23,14 +23,14 @@ _KEY = "setting"
 
 @dataclass(frozen=True)
 class Setting:
-    """What is told of a field.
+    """The declaration of a field.
 
     Parameters
     ----------
-    default : its default
-    wanted : what it has to be
-    doc : what it means
-    kinds : parts that a table of a TOML file may stand for
+    default : default value
+    wanted : requirements
+    doc : meaning, in a sentence
+    kinds : parts that a table of a TOML file can create
     default_part : the part that None stands for, or None
     flat : whether the fields of its parts are options of the command line
     several : whether it holds several parts
@@ -45,7 +45,7 @@ class Setting:
     several: bool = False
 
     def take(self, name: str, value: object) -> object:
-        """The value, plain, a name as the part it is of; raises :class:`InputError` unless it is as wanted."""
+        """The plain value, or the part if its name is given; raises :class:`InputError` unless it is valid."""
         if self.default_part is not None and isinstance(value, str) and value in self.kinds:
             kind = self.kinds[value]
             return kind() if isinstance(kind, type) else kind
@@ -59,12 +59,12 @@ def setting(default: Value, wanted: Wanted[object], doc: str, kinds: Kinds | Non
 
 
 def part(kinds: Kinds, base: type | tuple[type, ...], told: str, doc: str, *, flat: bool = False) -> Any:
-    """A field of a dataclass that holds a part, by default the first of its kinds.
+    """A field of a dataclass that holds a part, by default the first of `kinds`.
 
     Parameters
     ----------
     kinds, doc, flat : as for :class:`Setting`
-    base, told : what a part is derived from, and what a sentence calls it
+    base, told : base class of the parts, and what messages call them
     """
     first = next(iter(kinds.values()))
     default_part = first() if isinstance(first, type) else first
@@ -85,18 +85,19 @@ def parts(default: Sequence[object], kinds: Kinds, base: type, told: str, doc: s
 
 
 def settings_of(kind: type) -> dict[str, Setting]:
-    """What is told of the fields of a dataclass, by name; of those of which nothing is told there is none."""
+    """The declarations of the fields of a dataclass, by name; fields without a declaration are left out."""
     return {each.name: each.metadata[_KEY] for each in fields(kind) if _KEY in each.metadata}
 
 
 def check_settings(owner: object, of: str = "") -> None:
-    """Make fields of a new, frozen dataclass plain, or raise :class:`InputError`; `of` follows a name in a sentence."""
+    """Convert fields of a new, frozen dataclass to plain values, or raise :class:`InputError`; `of` follows a field's
+    name in messages."""
     for name, each in settings_of(type(owner)).items():
         object.__setattr__(owner, name, each.take(name + of, getattr(owner, name)))
 
 
 def documented(owner: _Kind, *kinds: type) -> _Kind:
-    """The class with its fields, or those of `kinds`, told in its docstring as parameters, before its attributes."""
+    """The class, with its fields, or those of `kinds`, added to its docstring as parameters, before the attributes."""
     text, mark, rest = inspect.cleandoc(owner.__doc__ or "").partition("\n\nAttributes\n")
     every = {name: each for kind in kinds or (owner,) for name, each in settings_of(kind).items()}
     told = "\n".join(_told(name, each) for name, each in every.items())
@@ -105,11 +106,11 @@ def documented(owner: _Kind, *kinds: type) -> _Kind:
 
 
 def documented_by(*kinds: type) -> Callable[[_Kind], _Kind]:
-    """Tells the fields of `kinds` in the docstring of a class that takes them as parameters."""
+    """A decorator that adds the fields of `kinds` to the docstring of a class as parameters."""
     return lambda owner: documented(owner, *kinds)
 
 
 def _told(name: str, each: Setting) -> str:
-    """A parameter as numpydoc has it."""
+    """A parameter in numpydoc format."""
     body = textwrap.fill(each.doc, 116, initial_indent="    ", subsequent_indent="    ")
     return f"{name} : {each.wanted.told}; default {each.default!r}\n{body}"

@@ -1,9 +1,9 @@
-"""What a field of a class says of how it is stored, where it is declared.
+"""Declarations of how the fields of a class are stored.
 
     stats: Annotated[np.ndarray, Stored(("component", "feature"), "expected sufficient statistics")]
 
-Whoever opens the file with xarray reads the dimensions, the units and the meaning beside the numbers. Arrays of which
-nothing is said are stored as well, along dimensions of their own.
+A reader that opens the file with xarray finds the dimensions, units and meaning beside the numbers. Arrays without a
+declaration are stored with generated dimension names.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Annotated, NamedTuple, get_origin, get_type_hints
 
 
 class Stored(NamedTuple):
-    """One stored array.
+    """The declaration of a stored array.
 
     Parameters
     ----------
-    dims : a name for each of its dimensions
-    doc : what it means
+    dims : names of its dimensions
+    doc : meaning
     units : of its values
-    name : in the file, where it is not that of the field
+    name : in the file, if different from the field's
     """
 
     dims: tuple[str, ...]
@@ -29,13 +29,13 @@ class Stored(NamedTuple):
     name: str = ""
 
 
-#: Of a field that holds a part: its arrays stand beside those of what holds it, in no group of their own.
+#: For a field that holds a part: its arrays are stored in the group of its owner, not in a group of their own.
 BESIDE = Stored((), "")
 
 
 @functools.cache
 def declared(kind: type) -> dict[str, Stored]:
-    """What the fields of a class say of themselves, by name; nothing where a hint names what only type checkers see."""
+    """The declarations of the fields of a class, by name; empty if a type hint exists only for type checkers."""
     try:
         hints = get_type_hints(kind, include_extras=True)
     except NameError:

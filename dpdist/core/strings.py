@@ -1,4 +1,4 @@
-"""Strings as two arrays that any reader of arrays can take: their UTF-8 one after the other, and where each begins."""
+"""Strings as two arrays that any reader of arrays can use: concatenated UTF-8, and the offset of each string."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def join_strings(strings: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """The UTF-8 of n strings (bytes,) uint8, and where each begins and the last one ends (n + 1,) int64."""
+    """The UTF-8 of n strings (bytes,) uint8, and the offset of each and of the end (n + 1,) int64."""
     encoded = [each.encode() for each in strings]
     return np.frombuffer(b"".join(encoded), np.uint8), np.cumsum([0, *map(len, encoded)], dtype=np.int64)
 

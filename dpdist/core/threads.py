@@ -1,8 +1,8 @@
-"""One BLAS thread inside the numerical steps: two thread counts give different bits.
+"""One BLAS thread inside the numerical steps, because the number of threads changes the bits of results.
 
-How many threads a BLAS has is a matter of the whole process for most, and of the thread that asks for those built on
-OpenMP. threadpoolctl lets one Python thread alone decide for the former, and what others ask for goes unheard; here any
-of them may, and the threads that there were are given back by the last one within, whoever that is.
+Most BLAS libraries have one number of threads for the whole process; those built on OpenMP have one for each calling
+thread. For the former, threadpoolctl obeys only one Python thread and ignores the others. Here any thread may limit
+them, and the last thread to leave restores the original number.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from threadpoolctl import ThreadpoolController
 
 
 class _Limit:
-    """Who is within, and the threads of each BLAS before the first was."""
+    """The number of threads inside the context, and the BLAS threads before the first entered."""
 
     def __init__(self) -> None:
         self._lock, self._within = threading.Lock(), 0
@@ -26,11 +26,11 @@ class _Limit:
         os.register_at_fork(after_in_child=self._begin_again)
 
     def _begin_again(self) -> None:
-        """In a copy of the process that was made while another thread held the lock, nobody would release it."""
+        """Replace the lock in a forked process, where a lock held by another thread would never be released."""
         self._lock = threading.Lock()
 
     def enter(self) -> list[int]:
-        """Limit this thread and the process; gives the threads of each BLAS that were found."""
+        """Limit BLAS to one thread; returns the previous number of threads of each library."""
         with self._lock:
             found = [library.get_num_threads() for library in _libraries()]
             if not self._within:
@@ -41,7 +41,7 @@ class _Limit:
         return found
 
     def leave(self, found: list[int]) -> None:
-        """Give back what this thread `found`, and, if it is the last, what the process had."""
+        """Restore the numbers in `found` for this thread, and, if it is the last, those of the process."""
         with self._lock:
             self._within -= 1
             for library, own, before in zip(_libraries(), found, self._before, strict=True):
@@ -56,17 +56,17 @@ _LIMIT = _Limit()
 
 @cache
 def _libraries() -> tuple[Any, ...]:
-    """Every BLAS of this process, as threadpoolctl sees it."""
+    """All BLAS libraries of this process that threadpoolctl finds."""
     return tuple(each for each in ThreadpoolController().lib_controllers if each.user_api == "blas")
 
 
 def _is_own(library: Any) -> bool:
-    """Whether each thread has a number of its own."""
+    """Whether the number of threads is separate for each calling thread."""
     return getattr(library, "threading_layer", None) == "openmp"
 
 
 def _set(library: Any, threads: int) -> None:
-    """Have it heard, whichever thread threadpoolctl listens to."""
+    """Set the number of threads of a library, even if threadpoolctl obeys another thread."""
     take_control = getattr(library, "clear_controlling_thread", None)
     if take_control is not None:
         take_control(force=True)
@@ -77,7 +77,7 @@ def _set(library: Any, threads: int) -> None:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """A context in which every BLAS of this process runs on one thread, whichever of its threads are within."""
+    """A context in which every BLAS of this process uses one thread; several threads may be in it."""
     found = _LIMIT.enter()
     try:
         yield

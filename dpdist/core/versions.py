@@ -1,4 +1,4 @@
-"""Versions and processor on which the bits of a result depend."""
+"""Package versions and processor, on which the bits of a result depend."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ VERSIONED = ("dpdist", "numpy", "scipy", "numba")
 
 
 def versions() -> dict[str, str]:
-    """Name -> version of each package, of Python and the kind of processor."""
+    """Versions of packages and of Python, and the type of processor, by name."""
     found = {name: importlib.metadata.version(name) for name in VERSIONED}
     return {**found, "python": platform.python_version(), "machine": platform.machine()}

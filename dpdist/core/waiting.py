@@ -1,4 +1,4 @@
-"""Waiting for what another process does."""
+"""Waiting for other processes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _Found = TypeVar("_Found")
 
 
 def wait_until(ready: Callable[[], _Found], until: float, pause: float = 0.2) -> _Found:
-    """What `ready` gives as soon as that is true, or what it gave last.
+    """The first true result of `ready`, or its last result if the time is over.
 
     Parameters
     ----------
-    ready : asked once at least, and every `pause` seconds
-    until : reading of :func:`time.monotonic` after which it is asked no more
+    ready : called at least once, then every `pause` seconds
+    until : value of :func:`time.monotonic` after which it is not called again
     """
     while not (found := ready()) and time.monotonic() < until:
         time.sleep(pause)
@@ -23,11 +23,12 @@ def wait_until(ready: Callable[[], _Found], until: float, pause: float = 0.2) ->
 
 
 def try_until(action: Callable[[], _Found], until: float, pause: float, may_pass: Callable[[OSError], bool]) -> _Found:
-    """What `action` gives; it is tried again, every `pause` seconds, while it fails by what may pass.
+    """The result of `action`, which is retried every `pause` seconds while it fails with an error that `may_pass`
+    accepts.
 
     Parameters
     ----------
-    until : reading of :func:`time.monotonic` after which its error is raised
+    until : value of :func:`time.monotonic` after which its error is raised
     """
     while True:
         try:

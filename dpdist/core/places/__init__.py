@@ -1,4 +1,4 @@
-"""Where runs are kept."""
+"""Places where runs are stored: folders on local disk, and object stores."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def place_of(path: str | os.PathLike[str]) -> Place:
     Raises
     ------
     InputError
-        If it is no path, or the URL is of a kind that cannot be written to, or what it needs is not installed.
+        If it is not a path or a supported URL, or a needed package is not installed.
     """
     where: str = os.fspath(PATH.take("path", path))
     if "://" in where:
@@ -29,6 +29,6 @@ def place_of(path: str | os.PathLike[str]) -> Place:
 
 
 def absolute(path: str | os.PathLike[str]) -> str:
-    """A path that holds wherever it is read, or the URL as it is."""
+    """A path as an absolute path; a URL unchanged."""
     where = os.fspath(path)
     return where if "://" in where else str(Path(where).absolute())

@@ -1,7 +1,8 @@
-"""Where a run is kept: a folder of small files and Zarr groups, on local disk or in an object store.
+"""The interface of places: a folder of small files and Zarr groups that holds a run, on local disk or in an object
+store.
 
-Nothing here is ever changed half-way: files appear whole or not at all, and a group counts only once a file that names
-it was created. Everything else (generations, leases, requests) is built from these calls alone.
+No change is ever visible half-way: files appear complete or not at all, and a group counts only after a file that names
+it was created. Everything else (generations, leases, submissions) uses only these calls.
 """
 
 from __future__ import annotations
@@ -18,25 +19,25 @@ from dpdist.core.errors import CheckpointError
 
 
 class Place(ABC):
-    """A folder that holds one run. Any call, or a group it gave, may raise :class:`OSError`.
+    """A folder that holds one run. Any call, and any group it returns, may raise :class:`OSError`.
 
-    Names are relative and use ``/``; what they need above them is made by the calls that write.
+    Names are relative and use ``/``; writing calls create missing parent folders.
 
     Attributes
     ----------
-    label : the path or URL as a person gave it
+    label : the path or URL as given
     """
 
     label: str
 
     @property
     def where(self) -> str:
-        """The path or URL as it holds wherever it is read."""
+        """The absolute path, or the URL."""
         return self.label
 
     @property
     def identity(self) -> str:
-        """The one path or URL of a place that has several, by which it is told from its copies."""
+        """A unique path or URL for a place with several, which distinguishes it from its copies."""
         return self.where.rstrip("/")
 
     @abstractmethod
@@ -45,9 +46,10 @@ class Place(ABC):
 
     @abstractmethod
     def create(self, name: str, data: bytes | memoryview) -> bool:
-        """Write a file that must not exist, in one atomic and durable step; False if it exists, which is left as it is.
+        """Write a file that must not exist, in one atomic and durable step; returns False, and changes nothing, if it
+        exists.
 
-        Of several writers at most one is told True.
+        Among several writers, at most one gets True.
         """
 
     @abstractmethod
@@ -56,28 +58,29 @@ class Place(ABC):
 
     @abstractmethod
     def names(self, folder: str) -> list[str]:
-        """Sorted names of the files and folders directly in `folder`, without it; empty if there is no such folder.
+        """Sorted names of the files and folders directly in `folder`; empty if there is no such folder.
 
-        Names that begin with a dot are left out: they are of files that are being written.
+        Names that begin with a dot are left out, because they belong to files being written.
         """
 
     @abstractmethod
     def remove(self, *names: str) -> None:
-        """Remove files, and folders with all that is in them; nothing happens to what is not there."""
+        """Remove files, and folders with their contents; missing ones are ignored."""
 
     @abstractmethod
     def files(self, folder: str) -> dict[str, bytes]:
-        """Every file below `folder`, by its name below it, but for those whose name begins with a dot; empty if there
-        is no such folder."""
+        """All files below `folder`, by relative name, without those whose name begins with a dot; empty if there is no
+        such folder."""
 
     def fill(self, name: str, write: Callable[[zarr.Group], None]) -> dict[str, str]:
-        """Make folder `name`, which is not there yet, the Zarr v3 group that `write` fills, durable when this returns.
+        """Create a new folder `name` with the Zarr v3 group that `write` fills; durable when this returns.
 
-        It is filled in memory, then written: Zarr asks a store many times for each small array, and waits each time.
+        The group is filled in memory and then written, because Zarr makes many slow requests to a store for each small
+        array.
 
         Returns
         -------
-        digests : of each file, by its name below the folder, without which :meth:`group` does not believe it
+        digests : of each file, by its name below the folder, which :meth:`group` requires
         """
         parts: dict[str, Buffer] = {}
         write(zarr.open_group(MemoryStore(parts), mode="w", zarr_format=3))
@@ -86,16 +89,16 @@ class Place(ABC):
         return {key: digest_of(view) for key, view in sorted(views.items())}
 
     def group(self, name: str, digests: Mapping[str, str]) -> zarr.Group:
-        """The Zarr v3 group in folder `name`, to read, once all of it is in memory and found to be what was written.
+        """The Zarr v3 group in folder `name`, read-only, after all of it was read into memory and verified.
 
         Parameters
         ----------
-        digests : of each file, as :meth:`fill` gave them; for a group within its group, of those below it
+        digests : of each file, as returned by :meth:`fill`; for a nested group, of the files below it
 
         Raises
         ------
         CheckpointError
-            If a file is missing, damaged or none of those.
+            If a file is missing, damaged or not in `digests`.
         """
         files = self.files(name)
         for file in sorted({*files, *digests}):
@@ -108,10 +111,10 @@ class Place(ABC):
 
     @abstractmethod
     def _put(self, folder: str, parts: Mapping[str, memoryview]) -> None:
-        """Write files, by name below `folder`, that are not there yet; all are durable when this returns."""
+        """Write new files, by name below `folder`; all are durable when this returns."""
 
     def sweep(self, folder: str) -> None:  # noqa: B027 (most leave nothing)
-        """Remove what writers of files in `folder` left when they were killed; nobody else may write there now."""
+        """Remove temporary files of killed writers in `folder`; there must be no other writer."""
 
     @abstractmethod
     def exists(self) -> bool:
@@ -119,7 +122,7 @@ class Place(ABC):
 
 
 class _Read(MemoryStore):
-    """Files in memory, which sentences name as where they were read from."""
+    """Files in memory, which messages name by where they were read from."""
 
     def __init__(self, label: str, files: dict[str, Buffer]) -> None:
         super().__init__(files, read_only=True)
@@ -130,7 +133,7 @@ class _Read(MemoryStore):
 
 
 def _judged(data: bytes | None, digest: str | None) -> str | None:
-    """What is wrong with a file, given what is there and the digest of what was written; None if nothing is."""
+    """What is wrong with a file, given its contents and the expected digest; None if it is intact."""
     if data is None:
         return "is missing; restore it from a copy."
     if digest is None:

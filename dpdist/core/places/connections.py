@@ -1,4 +1,4 @@
-"""From the URL of an object store to its connection, and from its failures to sentences."""
+"""Connections to object stores, and the conversion of their errors to messages."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from obstore.auth.boto3 import Boto3CredentialProvider
     from obstore.store import ClientConfig, ObjectStore, RetryConfig, S3Config
 
-#: How URLs of object stores begin; only the first kind is tested against servers.
+#: URL schemes of object stores; only the first is tested against servers.
 SCHEMES = ("s3", "gs", "az")
-#: Seconds for which a request is repeated while the store does not answer.
+#: Seconds for which an unanswered request is repeated.
 PATIENCE = 180.0
-#: Seconds before a request is repeated that obstore does not repeat.
+#: Seconds before a request is repeated that obstore does not repeat itself.
 PAUSE = 0.1
-#: Beginnings of the environment's settings on which a connection depends.
+#: Prefixes of the environment variables on which a connection depends.
 _SETTINGS = ("AWS_", "GOOGLE_", "AZURE_")
-#: What signs requests, if the environment gives it.
+#: Environment variables of the credentials.
 _KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-#: What obstore's failures say where a connection broke in a way after which it does not repeat a request.
+#: Pattern in obstore's error messages for a broken connection after which it does not repeat the request.
 _BROKEN = r"body error|decoding response body|HttpError \{\s*kind: (Unknown|Request)\b"
 _NO_CREDENTIALS = (
     "there are no credentials for the object store; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE."
@@ -37,15 +37,15 @@ _NO_CREDENTIALS = (
 
 
 class ObjectStoreError(DpdistError, OSError):
-    """An object store did not answer, or not as it should."""
+    """An object store did not answer, or answered with an error."""
 
 
 class WrongStoreError(ObjectStoreError, InputError):
-    """An object store is not there, or not to be asked like this; whoever corrects that goes on."""
+    """An object store does not exist, or is addressed wrongly, which the user has to correct."""
 
 
 class BrokenAnswerError(ObjectStoreError):
-    """A connection broke within a request or an answer, after which obstore does not repeat the request by itself."""
+    """A connection broke during a request or an answer, after which obstore does not repeat the request."""
 
 
 class AccessDeniedError(ObjectStoreError):
@@ -58,7 +58,7 @@ def is_object_url(path: str) -> bool:
 
 
 def connected(url: str, patience: float) -> ObjectStore:
-    """The obstore store of what is below a URL, made anew when the environment's settings change."""
+    """The obstore store for a URL, created again if the environment changes."""
     settings = tuple(sorted(item for item in os.environ.items() if item[0].startswith(_SETTINGS)))
     return _prefix_store(*parts_of(url), patience, settings)
 
@@ -102,7 +102,7 @@ def parts_of(url: str) -> tuple[str, str, str]:
 
 
 def _retry(environment: dict[str, str], patience: float) -> RetryConfig:
-    """Repetitions within `patience` seconds, with pauses from a tenth of a second to five seconds."""
+    """The retry configuration: within `patience` seconds, with pauses from a tenth of a second to five seconds."""
     attempts = environment.get("AWS_MAX_ATTEMPTS", "1000")
     if not attempts.isdecimal() or int(attempts) < 1:
         raise InputError(f"AWS_MAX_ATTEMPTS should be a whole number from 1 on; got {attempts}. Correct or unset it.")
@@ -118,7 +118,7 @@ def _retry(environment: dict[str, str], patience: float) -> RetryConfig:
 
 
 def _aws_config(environment: dict[str, str]) -> tuple[S3Config, Boto3CredentialProvider | None]:
-    """What the environment leaves open, from boto3's profiles and roles."""
+    """Settings that the environment leaves open, taken from boto3's profiles and roles."""
     set_keys = [name for name in _KEYS if name in environment]
     if len(set_keys) == 1:
         raise InputError(f"{set_keys[0]} is set alone; set both of {' and '.join(_KEYS)}, or neither.")
@@ -144,12 +144,12 @@ def _aws_config(environment: dict[str, str]) -> tuple[S3Config, Boto3CredentialP
         raise InputError(_NO_CREDENTIALS)
     if keys:
         return config, None
-    # gives fresh credentials, too, when they expire
+    # renews credentials when they expire
     return config, importlib.import_module("obstore.auth.boto3").Boto3CredentialProvider(session)
 
 
 def _endpoint(environment: dict[str, str]) -> str | None:
-    """The endpoint that the environment sets, if it does; obstore would panic at one that is no URL."""
+    """The endpoint in the environment, or None; it is checked because obstore panics if it is not a URL."""
     for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
         given = environment.get(name)
         if given is not None and not re.match(r"https?://[^/]", given):
@@ -160,13 +160,13 @@ def _endpoint(environment: dict[str, str]) -> str | None:
 
 
 def _profile_endpoint(session: Session) -> S3Config:
-    """The endpoint that a profile sets, if it is not Amazon's own."""
+    """The endpoint of a profile, unless it is Amazon's own."""
     endpoint = str(session.client("s3", region_name=session.region_name or "us-east-1").meta.endpoint_url)
     return {} if re.search(r"\.amazonaws\.com(\.cn)?/?$", endpoint) else {"endpoint": endpoint}
 
 
 def library(name: str) -> ModuleType:
-    """A module of obstore; :class:`InputError`, with the command that installs it, where it is missing."""
+    """A module of obstore; raises :class:`InputError` with the command to install it if it is missing."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -175,7 +175,7 @@ def library(name: str) -> ModuleType:
 
 @contextlib.contextmanager
 def told(url: str) -> Iterator[None]:
-    """Raise obstore's failures as sentences; theirs hold whole answers of the server, so they are not shown."""
+    """Convert obstore's errors; their texts are not shown, as they contain whole answers of the server."""
     exceptions = library("obstore.exceptions")
     try:
         yield
@@ -188,7 +188,7 @@ def told(url: str) -> Iterator[None]:
 
 
 def _sentence(url: str, text: str) -> Exception:
-    """What to raise for a failure that obstore describes by `text`."""
+    """The error to raise for obstore's message `text`."""
     reason = _reason(text)
     if "NoSuchBucket" in text:
         return WrongStoreError(f"there is no bucket for {url}; create it, or correct the URL or AWS_ENDPOINT_URL.")
@@ -207,7 +207,7 @@ def _sentence(url: str, text: str) -> Exception:
 
 
 def _reason(text: str) -> str:
-    """The few words of a failure's text that say what it was; the rest may hold what a log should not."""
+    """The short reason in an error text; the rest may contain what a log should not."""
     for pattern in (r"<Code>(\w+)</Code>", r"status code: (\d+[ \w]*)", r"(HTTP error: [a-z ]+)", r"(timed out)"):
         found = re.search(pattern, text)
         if found is not None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dpdist.core.places.base import Place
 
-#: Files that are written, and the disk waited for, at a time.
+#: Number of files that are written and synchronised at a time.
 TOGETHER = 8
 
 
@@ -20,7 +20,7 @@ class LocalPlace(Place):
     """The folder at `path`."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        # absolute, so that a process that goes to another folder meanwhile writes where it began
+        # absolute, so that a later change of the working directory has no effect
         self.path, self.label = Path(path).absolute(), os.fspath(path)
 
     @property
@@ -62,7 +62,7 @@ class LocalPlace(Place):
     def remove(self, *names: str) -> None:
         targets = [self.path / name for name in names]
         branches = [branch for target in targets for branch in _branches(target)]
-        # A disk is waited for at every file and folder: at many at once, a twentieth of the time.
+        # Each removal waits for the disk; many at once take a twentieth of the time.
         with ThreadPoolExecutor(TOGETHER, thread_name_prefix="dpdist-remove") as removing:
             list(removing.map(_remove, branches))
             list(removing.map(_remove, targets))
@@ -80,7 +80,7 @@ class LocalPlace(Place):
         files = [(top / name, data) for name, data in parts.items()]
         for parent in sorted({file.parent for file, _ in files}):
             parent.mkdir(parents=True, exist_ok=True)
-        # A disk that is waited for many times at once takes a third of the time.
+        # Each synchronisation waits for the disk; several at once take a third of the time.
         with ThreadPoolExecutor(TOGETHER, thread_name_prefix="dpdist-synchronise") as waiting:
             list(waiting.map(_write_files, [files[place::TOGETHER] for place in range(TOGETHER)]))
             list(waiting.map(_synchronise, [Path(changed) for changed, _, _ in os.walk(top)]))
@@ -96,7 +96,7 @@ class LocalPlace(Place):
 
 @contextlib.contextmanager
 def _aside(target: Path, data: bytes | memoryview) -> Iterator[Path]:
-    """A file beside `target` with its future content, on the disk; gone in the end."""
+    """A temporary file beside `target` with its future content, durable on disk; removed in the end."""
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = target.with_name(f".{target.name}.partial-{uuid.uuid4().hex}")
     try:
@@ -107,7 +107,7 @@ def _aside(target: Path, data: bytes | memoryview) -> Iterator[Path]:
 
 
 def _branches(folder: Path) -> list[Path]:
-    """What lies within the folders of a folder, such as the arrays of a group's groups; links are not followed."""
+    """The entries of the subfolders of a folder, such as the arrays of nested groups; links are not followed."""
     inner = [] if folder.is_symlink() else _entries(folder)
     return [Path(below) for one in inner if one.is_dir(follow_symlinks=False) for below in _entries(one)]
 
@@ -121,7 +121,7 @@ def _entries(folder: str | os.PathLike[str]) -> list[os.DirEntry[str]]:
 
 
 def _remove(target: Path) -> None:
-    """Remove a file, a link, or a folder with all that is in it, if it is there."""
+    """Remove a file, a link, or a folder with its contents, if it exists."""
     if target.is_dir() and not target.is_symlink():
         shutil.rmtree(target, ignore_errors=True)
     else:
@@ -134,7 +134,7 @@ def _write_files(files: Sequence[tuple[Path, memoryview]]) -> None:
 
 
 def _write(file: Path, data: bytes | memoryview) -> None:
-    """Write a file, to the disk."""
+    """Write a file, durably."""
     with open(file, "wb") as stream:
         stream.write(data)
         stream.flush()
@@ -142,7 +142,7 @@ def _write(file: Path, data: bytes | memoryview) -> None:
 
 
 def _synchronise(path: Path) -> None:
-    """Have the system write a file's content, or a folder's entries, to the disk."""
+    """Make a file's content, or a folder's entries, durable."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,7 +1,7 @@
-"""Object storage: S3 and whatever speaks its protocol; Google's and Azure's stores go through the same calls.
+"""Object storage: S3 and stores with its protocol; Google's and Azure's stores use the same calls.
 
-Objects appear whole or not at all, so a put is what writing aside and renaming is on a disk. What must not exist yet
-is put with ``If-None-Match: *``; ``If-Match`` is never used, since some stores that accept it do not heed it.
+Objects appear complete or not at all, so a put corresponds to writing aside and renaming on a disk. An object that must
+not exist is put with ``If-None-Match: *``; ``If-Match`` is never used, because some stores accept it but ignore it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from dpdist.core.places.connections import (
     told,
 )
 
-#: Larger objects are sent in parts; in one request nothing is left of a writer that was killed.
+#: Largest object that is sent in one request, of which a killed writer leaves nothing; larger ones are sent in parts.
 _ONE_REQUEST_BYTES = 64 * 2**20
-#: Objects that are put at the same time.
+#: Number of objects that are read or written at a time.
 _AT_ONCE = 8
-#: Key of the metadata that tell who created an object.
+#: Metadata key for the writer that created an object.
 _WRITER = "writer"
 _Answer = TypeVar("_Answer")
 
@@ -43,8 +43,8 @@ class ObjectPlace(Place):
 
     Credentials, region and endpoint come from the environment (``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``,
     ``AWS_REGION``, ``AWS_ENDPOINT_URL``), else from boto3's chain of profiles and roles. An endpoint that begins with
-    ``http:`` is taken as it is. Requests that fail in passing are repeated with growing pauses;
-    ``AWS_MAX_ATTEMPTS`` bounds how often.
+    ``http:`` is allowed. Requests with temporary failures are repeated with growing pauses;
+    ``AWS_MAX_ATTEMPTS`` limits their number.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class ObjectPlace(Place):
     Raises
     ------
     InputError
-        If the URL names no bucket, or what it needs is not installed, or there are no credentials.
+        If the URL names no bucket, a needed package is not installed, or there are no credentials.
     """
 
     def __init__(self, url: str, patience: float = PATIENCE) -> None:
@@ -73,11 +73,11 @@ class ObjectPlace(Place):
             return None
 
     def create(self, name: str, data: bytes | memoryview) -> bool:
-        """See :meth:`Place.create`; each attempt is signed, so that it is known by whom an object was written.
+        """See :meth:`Place.create`; each call writes its own id into the object's metadata, to recognise its object.
 
-        A request may be answered by an error although it was carried out: the answer was lost, or a repetition
-        met its own forerunner. Then the object is looked at: it is this call's own, another's, or absent, and only
-        in the last case is the put repeated. Another writer of the same bytes is still told False.
+        A request may return an error although it succeeded: its answer was lost, or a repetition found the object of
+        the first request. Then the object's metadata is read. The object may be of this call, of another writer, or
+        absent; only in the last case is the put repeated. Another writer of the same bytes still gets False.
         """
         writer, end = uuid.uuid4().hex, time.monotonic() + self.patience
         while True:
@@ -108,7 +108,7 @@ class ObjectPlace(Place):
             self._patiently(lambda: self._obstore.delete(self._store, sorted((inside | gone) - {""})))
 
     def files(self, folder: str) -> dict[str, bytes]:
-        """See :meth:`Place.files`; one listing, and one request for each object, some at the same time."""
+        """See :meth:`Place.files`; one listing, and one request per object, several at a time."""
         above = len(folder) + 1
         listed = self._patiently(functools.partial(self._listed, folder))
         names = [key[above:] for key in listed if not key.rpartition("/")[2].startswith(".")]
@@ -117,7 +117,7 @@ class ObjectPlace(Place):
             return {name: data for name, data in zip(names, read, strict=True) if data is not None}
 
     def _put(self, folder: str, parts: Mapping[str, memoryview]) -> None:
-        """See :meth:`Place._put`; an object that was acknowledged is durable."""
+        """See :meth:`Place._put`; an acknowledged object is durable."""
         with ThreadPoolExecutor(_AT_ONCE, "dpdist-put") as pool:
             under_way = [pool.submit(self._put_one, f"{folder}/{name}", data) for name, data in parts.items()]
             try:
@@ -131,16 +131,16 @@ class ObjectPlace(Place):
         return self._patiently(lambda: any(len(batch) > 0 for batch in self._obstore.list(self._store, None)))
 
     def _put_one(self, name: str, data: bytes | memoryview) -> None:
-        """Write an object, whether or not there is one."""
+        """Write an object, replacing any existing one."""
         parts = len(data) > _ONE_REQUEST_BYTES
         self._patiently(lambda: self._obstore.put(self._store, name, data, use_multipart=parts))
 
     def _listed(self, key: str) -> list[str]:
-        """Every key below one."""
+        """All keys below a key."""
         return [entry["path"] for batch in self._obstore.list(self._store, key) for entry in batch]
 
     def _patiently(self, call: Callable[[], _Answer]) -> _Answer:
-        """What a call that may be repeated gives."""
+        """The result of a call that may be repeated."""
         end = time.monotonic() + self.patience
         while True:
             try:
@@ -152,7 +152,7 @@ class ObjectPlace(Place):
             time.sleep(PAUSE)
 
     def _put_new(self, name: str, data: bytes | memoryview, writer: str) -> Exception | None:
-        """Put an object that must not exist; the failure, if it is one after which the object may be there."""
+        """Put an object that must not exist; returns the error, if the object may exist after it."""
         exceptions = library("obstore.exceptions")
         try:
             with self._told():
@@ -168,7 +168,7 @@ class ObjectPlace(Place):
         return None
 
     def _writer_of(self, name: str) -> str | None:
-        """Who created an object, empty if it does not say; None if there is no such object."""
+        """The id of the writer of an object, empty if it has none; None if there is no such object."""
         try:
             found = self._patiently(lambda: self._obstore.get(self._store, name, options={"head": True}))
         except FileNotFoundError:
@@ -177,6 +177,6 @@ class ObjectPlace(Place):
 
 
 def _folders_of(key: str) -> Iterator[str]:
-    """What a key lies in, from the top, which is called "", down."""
+    """The folders that contain a key, from the top, named "", downwards."""
     parts = key.split("/")
     return ("/".join(parts[:count]) for count in range(len(parts)))

@@ -1,4 +1,4 @@
-"""Zarr's view of the objects below a URL, by which workers read rows."""
+"""Zarr stores of the objects below a URL, with which workers read rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Arguments = ParamSpec("_Arguments")
 def zarr_store(url: str, read_only: bool = True) -> ObjectStore:
     """The Zarr store of the objects below a URL; a process keeps one set of connections for each.
 
-    It travels as its URL: whoever receives it opens it with credentials of their own.
+    It is pickled as its URL; the receiving process opens it with its own credentials.
     """
     return _ToldStore(url, read_only=read_only)
 
@@ -26,7 +26,7 @@ def zarr_store(url: str, read_only: bool = True) -> ObjectStore:
 def _patient(
     method: Callable[Concatenate[_ToldStore, _Arguments], Awaitable[_Answer]],
 ) -> Callable[Concatenate[_ToldStore, _Arguments], Coroutine[object, None, _Answer]]:
-    """A method that is called again while connections break, and whose failures are sentences."""
+    """A method that is repeated while connections break, and whose errors are converted."""
 
     async def repeated(store: _ToldStore, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Answer:
         end = time.monotonic() + PATIENCE
@@ -43,11 +43,11 @@ def _patient(
 
 
 class _ToldStore(ObjectStore):
-    """Zarr's store of the objects below a URL, whose failures are sentences and which travels without credentials.
+    """A Zarr store of the objects below a URL, with converted errors, pickled without credentials.
 
     Parameters
     ----------
-    url : what is above the keys
+    url : prefix of the keys
     read_only : whether writing is refused
     """
 
