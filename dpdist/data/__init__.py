@@ -1,4 +1,4 @@
-"""Where rows come from."""
+"""Sources of rows and documents."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 
-#: Rows whose ids are read at once.
+#: Number of row ids that are read at a time.
 ID_ROWS = 2**16
 
 
@@ -54,12 +54,12 @@ def as_source(data: object, weights: Weights = None, known: Names | None = None)
     data : Source, NumPy array, SciPy sparse matrix, data frame of pandas, polars or Dask, table of Arrow, dask.array,
         xarray.DataArray, xarray.Dataset, zarr.Array or a zarr.Group that holds one, str or path, list of paths of files
     weights : (N,) row weights, optional
-    known : names of the columns that a model knows; of files that have these among others, they are taken
+    known : names of a model's columns; from files that contain all of them, only these are taken
 
     Raises
     ------
     InputError
-        If the data are not two-dimensional numbers, or there are none at the path.
+        If the data are not two-dimensional and numeric, or there are none at the path.
     """
     if isinstance(data, Source):
         if weights is not None:
@@ -86,7 +86,7 @@ def as_source(data: object, weights: Weights = None, known: Names | None = None)
     if isinstance(data, ZarrArray | ZarrGroup):
         return ZarrSource(data if isinstance(data, ZarrArray) else only_table(data, str(data.store_path)), weights)
     data = _one_table(data)
-    if _is_of(data, "DataFrame", "polars"):  # which makes numbers of moments, be they microseconds
+    if _is_of(data, "DataFrame", "polars"):  # polars converts times to numbers, in any unit
         for name, dtype in data.schema.items():
             if dtype.is_temporal():
                 raise _no_numbers(f"column '{name}'", dtype)
@@ -98,22 +98,22 @@ def as_source(data: object, weights: Weights = None, known: Names | None = None)
             if _of_values(dtype).kind not in "biuf":
                 raise _no_numbers(f"column '{name}'", dtype)
         inner = data.map_partitions(_exact_frame, meta=data._meta).to_dask_array(lengths=True)
-        if inner.dtype.kind == "O":  # of columns of several types, or that can lack numbers
+        if inner.dtype.kind == "O":  # from columns of several dtypes, or nullable ones
             inner = inner.map_blocks(as_array, dtype=np.float64, meta=np.empty((0, 0)))
     if _is_of(inner, "Array", "dask.array"):
-        from dpdist.data.dask import DaskSource  # imported with what it takes: workers of other sources start without
+        from dpdist.data.dask import DaskSource  # late, so that workers of other sources start without dask.array
 
         return DaskSource(inner, weights, _names(data))
     return ArraySource(inner, weights, names=_names(data))
 
 
 def _no_numbers(name: str, dtype: object) -> InputError:
-    """Of a column whose type no number is of."""
+    """The error about a column or variable of a dtype that is not numeric."""
     return InputError(f"{name} should hold numbers; got {dtype}. Encode it, or leave it out.")
 
 
 def _require_exact(frame: Any) -> None:
-    """Raise :class:`InputError` for whole numbers that float64 rounds: beside columns of floats they would be such."""
+    """Raise :class:`InputError` for integers that float64 would round, as columns beside them may be floats."""
     for place, dtype in enumerate(map(_of_values, frame.dtypes)):
         if str(dtype) in ("int64", "uint64", "Int64", "UInt64"):  # of NumPy, pandas and polars
             column = frame.iloc[:, place].dropna() if hasattr(frame, "iloc") else frame[:, place].drop_nulls()
@@ -121,18 +121,18 @@ def _require_exact(frame: Any) -> None:
 
 
 def _of_values(dtype: Any) -> Any:
-    """The type of a column's values; of a column of categories theirs."""
+    """The dtype of a column's values; for a categorical column, that of its categories."""
     return getattr(getattr(dtype, "categories", None), "dtype", dtype)
 
 
 def _exact_frame(frame: Any) -> Any:
-    """A part of a data frame of Dask, looked at as :func:`_require_exact` does."""
+    """A partition of a Dask data frame, checked by :func:`_require_exact`."""
     _require_exact(frame)
     return frame
 
 
 def _names(data: object) -> Names | None:
-    """Names of the columns of a data frame, or of an array of xarray that has labels along them."""
+    """Names of the columns of a data frame, or of an xarray.DataArray with an index along its columns."""
     if _is_of(data, "DataFrame", "pandas", "polars", "dask.dataframe"):
         return as_names(list(data.columns))
     if _is_of(data, "DataArray", "xarray") and data.ndim == 2 and data.dims[1] in data.indexes:
@@ -141,7 +141,7 @@ def _names(data: object) -> Names | None:
 
 
 def _one_table(data: object) -> object:
-    """Columns that are apart as one table: those of Arrow as a data frame, those of a Dataset as a DataArray."""
+    """Separate columns as one table: an Arrow table as a data frame, an xarray.Dataset as a DataArray."""
     if _is_of(data, "Table", "pyarrow") or _is_of(data, "RecordBatch", "pyarrow"):
         return data.to_pandas()
     if _is_of(data, "LazyFrame", "polars"):
@@ -171,7 +171,7 @@ def _one_table(data: object) -> object:
 def _stored(path: str, weights: Weights, known: Names | None) -> Source:
     """The source at a path or URL."""
     if holds_files(path):
-        from dpdist.data.tables.source import known_source  # imported with the libraries that read files
+        from dpdist.data.tables.source import known_source  # late, as it imports the libraries that read files
 
         return known_source(path, known, weights)
     if path.endswith((".npz", ".ldac", ".txt", ".txt.gz")):
@@ -187,7 +187,7 @@ def _stored(path: str, weights: Weights, known: Names | None) -> Source:
 
 
 def stream_blocks(data: object) -> Iterator[npt.ArrayLike] | None:
-    """The blocks of a stream, an iterator or a dask.bag of (n, D) blocks of rows; None if `data` is no stream."""
+    """The blocks (n, D) of a stream, which is an iterator or a dask.bag; None if `data` is not a stream."""
     if _is_of(data, "Bag", "dask.bag"):
         from dpdist.data.dask import bag_blocks
 
@@ -196,13 +196,12 @@ def stream_blocks(data: object) -> Iterator[npt.ArrayLike] | None:
 
 
 def chosen_source(path: str, settings: Mapping[str, Any], weights: Weights = None) -> Source:
-    """The rows of files, with the columns that `settings` choose, ``columns`` and ``drop``; of anything else where they
-    choose none.
+    """The rows of files, with the ``columns`` and without the ``drop`` of `settings`; other data only without a choice.
 
     Raises
     ------
     InputError
-        If columns are chosen of what is no file.
+        If columns are chosen from data that are not files.
     """
     columns, drop = settings.get("columns"), settings.get("drop") or ()
     if columns is None and not drop:
@@ -217,36 +216,36 @@ def chosen_source(path: str, settings: Mapping[str, Any], weights: Weights = Non
 
 
 def source_like(data: object, known: Names | None, settings: Mapping[str, Any], weights: Weights = None) -> Source:
-    """Rows as a model takes them: by the names of its columns, or as `settings` chose them where they have none, as a
-    column of vectors has."""
+    """Rows as a model needs them: matched by the names of its columns, or, if they have no names (such as a column of
+    vectors), with the choice of columns in `settings`."""
     if known is None and isinstance(data, str | PathLike) and holds_files(str(fspath(data))):
         return chosen_source(str(fspath(data)), settings, weights)
     return as_source(data, weights, known)
 
 
 def row_ids(path: str, name: str) -> Iterator[list[object]]:
-    """The cells of the column of files with what rows are called, some at a time; :class:`InputError` if none has."""
+    """The cells of the column of row ids in files, in blocks; raises :class:`InputError` if no file has this column."""
     if not holds_files(path):
         raise InputError(f"ids of rows are read from a column of files; {path} is none. Give the file of the rows.")
     from dpdist.data.tables import cells_of
 
     cells = cells_of(path, name, ID_ROWS)
-    first = list(itertools.islice(cells, 1))  # now, so that a column that is not there is told at once
+    first = list(itertools.islice(cells, 1))  # now, so that a missing column raises at once
     return itertools.chain(first, cells)
 
 
 def is_dask(source: Source) -> TypeGuard[DaskSource]:
-    """Whether rows are those of a dask.array."""
+    """Whether a source reads a dask.array."""
     return _is_of(source, "DaskSource", "dpdist.data.dask")
 
 
 def _is_of(value: object, name: str, *modules: str) -> TypeGuard[Any]:
-    """Whether `value` is of a class of such a name in one of some modules; one not imported has made no values."""
+    """Whether `value` is of class `name` in one of `modules`; a module that is not imported cannot have made it."""
     return any(module in sys.modules and isinstance(value, getattr(sys.modules[module], name)) for module in modules)
 
 
 def __getattr__(name: str) -> type[DaskSource]:
-    """The source of dask.array, imported on first use."""
+    """Import the source of dask.array at its first use."""
     if name == "DaskSource":
         from dpdist.data.dask import DaskSource
 

@@ -19,7 +19,7 @@ from dpdist.models.families.base import Rows, is_sparse
 
 @dataclass(frozen=True, eq=False)
 class ArrayPartition(Partition):
-    """A slice of an array, with the rows themselves."""
+    """A slice of an array, which holds its rows."""
 
     values: Rows
     weights: np.ndarray | None
@@ -33,10 +33,10 @@ class ArraySource(TableSource):
 
     Parameters
     ----------
-    values : (N, D) array of numbers, or anything that SciPy can make CSR of
+    values : (N, D) array of numbers, or anything that SciPy can convert to CSR
     weights : (N,) row weights, optional
     partition_rows : rows of a partition; default: by size
-    cut : boundaries of the partitions, in place of `partition_rows`
+    cut : boundaries of the partitions, instead of `partition_rows`
     names : of the columns, if they have any
     """
 
@@ -69,7 +69,7 @@ class ArraySource(TableSource):
 
 
 def _as_csr(values: sparse.sparray) -> sparse.csr_array:
-    """CSR with one stored entry a place, so that functions of entries may be taken."""
+    """CSR with at most one stored entry for each element, so that functions may be applied to entries."""
     require_shape(values.shape, "the data")
     if values.format in ("csr", "csc", "bsr"):
         _require_pointers(values.indptr, len(values.indices))
@@ -82,7 +82,7 @@ def _as_csr(values: sparse.sparray) -> sparse.csr_array:
 
 
 def _require_pointers(pointers: np.ndarray, entries: int) -> None:
-    """SciPy's compiled code reads where they point, be it beyond the entries."""
+    """Check indptr, because SciPy's compiled code would read beyond the entries."""
     if pointers[0] != 0 or pointers[-1] > entries or (np.diff(pointers) < 0).any():
         raise InputError(
             "the data should be a sparse matrix whose indptr rises from 0 to at most its number of entries; got one "
@@ -91,7 +91,7 @@ def _require_pointers(pointers: np.ndarray, entries: int) -> None:
 
 
 def _require_places(values: sparse.sparray) -> None:
-    """SciPy's compiled code writes to these places, be they beyond the matrix."""
+    """Check indices, because SciPy's compiled code would write beyond the matrix."""
     along = values.shape[0] if values.format == "csc" else values.shape[1]
     places = along // (values.blocksize[1] if values.format == "bsr" else 1)
     used = values.indices[: values.indptr[-1]]
@@ -104,7 +104,7 @@ def _require_places(values: sparse.sparray) -> None:
 
 
 def as_array(values: object) -> np.ndarray:
-    """Dense rows as an array, objects as float64; raises :class:`InputError` for what holds no numbers."""
+    """Dense rows as an array, with dtype object converted to float64; raises :class:`InputError` unless numeric."""
     if isinstance(values, np.ma.MaskedArray):
         values = unmasked(values)
     try:
@@ -122,7 +122,7 @@ def as_array(values: object) -> np.ndarray:
 
 
 def _as_numbers(array: np.ndarray) -> np.ndarray:
-    """Objects as float64; those that pandas takes for missing are NaN."""
+    """Objects as float64; missing values of pandas become NaN."""
     numbers = _missing_as_nan(array).astype(np.float64)
     for place in np.argwhere(np.abs(numbers) >= EXACT):
         if isinstance(value := array[tuple(place)], int | np.integer):
@@ -131,6 +131,6 @@ def _as_numbers(array: np.ndarray) -> np.ndarray:
 
 
 def _missing_as_nan(array: np.ndarray) -> np.ndarray:
-    """Objects, of which those that pandas takes for missing are NaN, so that they are told by row and column."""
+    """Objects, with missing values of pandas replaced by NaN, so that later errors name their row and column."""
     pandas = sys.modules.get("pandas")
     return array if pandas is None else np.where(pandas.isna(array), np.nan, array)

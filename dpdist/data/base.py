@@ -1,4 +1,4 @@
-"""Where rows come from: a source cuts its rows into fixed partitions that workers load one at a time."""
+"""The interface of sources, which cut their rows into fixed partitions that workers load one at a time."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ from dpdist.data.columns import Names
 from dpdist.data.soundness import require_block, require_shape, require_weights
 from dpdist.models.families.base import Rows
 
-#: Partitions a source is cut into at least where its chunks allow, so that batches have several each.
+#: Least number of partitions of a large source, if its chunks allow, so that each batch has several.
 TARGET_PARTITIONS = 80
-#: Bounds on the rows of a partition; below, overhead outweighs the work, above, a worker's memory grows.
+#: Bounds of the rows of a partition: fewer rows cost more overhead than work, more rows need much memory.
 FEWEST_ROWS, MOST_ROWS = 256, 262_144
-#: Largest partition in bytes as stored, whatever its rows.
+#: Largest bytes of a partition, as stored.
 MOST_BYTES = 64 * 2**20
-#: Bytes that a part of a chunk, which reads all of it, may read for the work of a task; larger ones have larger parts.
+#: Bytes that a task may read for its work when it reads a whole chunk for a part of it; larger chunks get larger parts.
 READ_BYTES = 2**22
-#: Partitions that a quick look reads.
+#: Number of partitions that a quick check reads.
 GLANCED = 3
-#: Row weights as people give them.
+#: Row weights as users give them.
 Weights: TypeAlias = npt.ArrayLike | None
-#: Keys of a fingerprint: the digests of the partitions, and the rows of a partition where somebody bounded them.
+#: Keys of a fingerprint: digests of the partitions, and the bound of the rows of a partition, if there is one.
 DIGESTS, PARTITION_ROWS = "partitions", "partition_rows"
 
 
-#: Partitions that this process found to be as expected: session and index.
+#: Partitions that this process has verified: session and index.
 _CHECKED: set[tuple[str, int]] = set()
 
 
 class Expected(NamedTuple):
-    """What a partition of a run that is resumed has to hold.
+    """The expected contents of a partition of a resumed run.
 
     Parameters
     ----------
-    digest : of what it was
-    session : tells one resumption from another, for the data may change between two
-    run : how messages name the run
+    digest : of the original rows
+    session : identifies the resumption, because the data may change between two
+    run : name of the run in messages
     """
 
     digest: str
@@ -57,7 +57,7 @@ class Expected(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Partition(ABC):
-    """A fixed range of rows; picklable and small unless the rows are in memory."""
+    """A fixed range of rows; picklable, and small unless the rows are in memory."""
 
     index: int
     start: int
@@ -69,18 +69,18 @@ class Partition(ABC):
         """The rows (n, D) as stored, and their weights (n,) if they have any."""
 
     def load(self) -> tuple[Rows, np.ndarray | None]:
-        """What :meth:`read` gives, compared with what is expected, once a session in each process.
+        """The result of :meth:`read`, verified against the expected digest, once per session in each process.
 
         Raises
         ------
         InputError
-            If it is no block of so many rows of real numbers, with weights of zero or more if any.
+            If it is not a block of the right number of rows of real numbers, with non-negative weights if any.
         CheckpointError
             If it is not what is expected.
         """
         with phase(Phase.LOAD):
             rows, weights = require_block(self.read(), self.rows, self.label, self.start)
-            # Sums go along the rows as they lie in memory: in one order, so that the same rows give the same bits.
+            # Sums follow the order in memory, which is made unique, so that the same rows give the same bits.
             rows = np.ascontiguousarray(rows) if isinstance(rows, np.ndarray) else rows
         expected = self.expected
         if expected is not None and (expected.session, self.index) not in _CHECKED:
@@ -93,11 +93,11 @@ class Partition(ABC):
         return rows, weights
 
     def loaded(self) -> Partition:
-        """The same with the rows at hand, for who loads them several times."""
+        """The same partition with its rows in memory, for repeated loading."""
         return Loaded(self.index, self.start, self.stop, *self.load(), self.label, expected=self.expected)
 
     def digest(self) -> str:
-        """Of the rows and their weights, read anew; one that is expected of them is known to be theirs."""
+        """Digest of the rows and their weights, which are read again and verified if a digest is expected."""
         rows, weights = self.load()
         return digest_of_rows(rows, weights) if self.expected is None else self.expected.digest
 
@@ -108,13 +108,13 @@ class Partition(ABC):
 
     @property
     def label(self) -> str:
-        """What a person calls it, for messages."""
+        """Name of the partition in messages."""
         return f"partition {self.index} (rows {self.start} to {self.stop})"
 
 
 @dataclass(frozen=True, eq=False)
 class Loaded(Partition):
-    """A partition that was read already, named in messages as before."""
+    """A partition whose rows were already read, with the same label."""
 
     held: Rows
     weights: np.ndarray | None
@@ -133,7 +133,7 @@ class Source(ABC):
 
     #: (rows, columns)
     shape: tuple[int, int]
-    #: What a person calls it, for messages.
+    #: Name in messages.
     label: str
     #: Whether partitions load as SciPy CSR.
     sparse: bool = False
@@ -141,7 +141,7 @@ class Source(ABC):
     weights: np.ndarray | None
     #: Names of the columns, if they have any.
     names: Names | None = None
-    #: Of each partition's rows and weights, as the first pass over them found them; None before.
+    #: Digest of each partition's rows and weights, from the first pass over them; None before.
     digests: tuple[str, ...] | None = None
 
     @property
@@ -154,54 +154,55 @@ class Source(ABC):
         """Shape, dtype and chunking, as plain values."""
 
     def fingerprint(self) -> dict[str, object]:
-        """Identity of the data: :meth:`identity` and a digest of each partition, which is read if no pass was made."""
+        """Identity of the data: :meth:`identity` and the digest of each partition, which is read if no pass was made
+        yet."""
         digests = self.digests or [partition.digest() for partition in self.partitions]
         return {**self.identity(), DIGESTS: list(digests)}
 
     def in_partitions_of(self, rows: int | None) -> Source:
-        """The same rows in partitions of at most about so many, as their chunks allow; as they are where the cut is
-        given, or for None."""
+        """The same rows in partitions of at most about `rows` rows, as far as chunks allow; unchanged for None, or if
+        the partitions are fixed."""
         return self
 
     def prepare_for_laps(self) -> None:  # noqa: B027 (most sources are read again at no other cost)
-        """Called before rows are read again and again; a source that is not made for it warns."""
+        """Called before repeated passes over the rows; a source that is slow to read repeatedly warns."""
 
     def glance(self) -> str:
-        """The digests of a few partitions, read now, spread over all of them."""
+        """The digests of a few evenly spread partitions, which are read now."""
         partitions = self.partitions
         return " ".join(partitions[place].digest() for place in spread_over(len(partitions), GLANCED))
 
 
 def cut_as_before(source: Source, fingerprint: Mapping[str, object]) -> Source:
-    """The same rows in partitions of as many as those of a fingerprint were cut into."""
+    """The same rows in partitions of the size stored in a fingerprint."""
     rows = fingerprint.get(PARTITION_ROWS)
     return source.in_partitions_of(rows if isinstance(rows, int) else None)
 
 
 def partitions_of(fingerprint: Mapping[str, object]) -> int:
-    """How many partitions the data of a fingerprint have; 0 where it tells of none."""
+    """The number of partitions in a fingerprint; 0 if unknown."""
     digests = fingerprint.get(DIGESTS)
     return len(digests) if isinstance(digests, list) else 0
 
 
 def weight_of(source: Source, part: Partition) -> float:
-    """Sum of the row weights of a partition; its rows where they have none."""
+    """Sum of the row weights of a partition; without weights, its number of rows."""
     return part.rows if source.weights is None else float(source.weights[part.start : part.stop].sum())
 
 
 def total_weight(source: Source) -> float:
-    """Sum of all row weights; the rows where they have none."""
+    """Sum of all row weights; without weights, the number of rows."""
     return float(source.shape[0] if source.weights is None else source.weights.sum())
 
 
 def rows_with_weight(source: Source, part: Partition | None = None) -> int:
-    """Number of rows that count at all, of a partition or of all."""
+    """Number of rows with positive weight, of a partition or of all."""
     start, stop = (0, source.shape[0]) if part is None else (part.start, part.stop)
     return stop - start if source.weights is None else int(np.count_nonzero(source.weights[start:stop]))
 
 
 def spread_over(count: int, most: int) -> list[int]:
-    """At most `most` places from 0 to ``count - 1``, evenly spread, both ends among them."""
+    """At most `most` evenly spread positions from 0 to ``count - 1``, including both ends."""
     return sorted({int(place) for place in np.linspace(0, count - 1, min(count, most)).round()})
 
 
@@ -224,14 +225,14 @@ class Partitioning:
 
 
 def cut_rows(rows: int, row_bytes: int, chunk: int | None = None, work_rows: int | None = None) -> Partitioning:
-    """Cut `rows` into partitions by a rule that knows the data and the model, never the workers.
+    """Cut `rows` into partitions, by a rule that depends on the data and the model, but never on the workers.
 
     Parameters
     ----------
     rows : total number
     row_bytes : size of one row as stored
-    chunk : rows of a storage chunk; partitions are whole chunks, or even parts of a chunk too large for that
-    work_rows : rows that are as much work as a task should be, for the model at hand; None where that is not known
+    chunk : rows of a storage chunk; partitions are whole chunks, or equal parts of a chunk that is too large
+    work_rows : rows that are suitable work for a task, for the model in question; None if unknown
     """
     most = min(MOST_ROWS, max(1, MOST_BYTES // max(row_bytes, 1)))
     if work_rows is not None:
@@ -256,23 +257,23 @@ def _even(start: int, stop: int, wanted: int) -> list[int]:
 
 
 class TableSource(Source):
-    """Rows of one two-dimensional table of real numbers, cut where `cut` says.
+    """Rows of a two-dimensional table of real numbers, with partitions given by `cut`.
 
     Parameters
     ----------
     shape, dtype : of the table
-    label : how messages name it
+    label : name in messages
     weights : (N,) row weights, optional
     names : of the columns, if they have any
 
     Raises
     ------
     InputError
-        If the table or the weights are not such.
+        If the table is not two-dimensional and real, or the weights are invalid.
     """
 
     cut: Partitioning
-    #: Rows of a partition at most, as somebody bounded them; None where nobody did.
+    #: The bound of the rows of a partition, if one was given.
     most_rows: int | None = None
 
     def __init__(
@@ -304,7 +305,7 @@ class TableSource(Source):
         return again
 
     def cut_for(self, work_rows: int | None) -> Partitioning | None:
-        """The cut into partitions of at most about so many rows; None where the cut is given."""
+        """The partitions of at most about `work_rows` rows; None if the partitions are fixed."""
         return None
 
     def identity(self) -> dict[str, object]:

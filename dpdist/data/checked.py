@@ -1,4 +1,4 @@
-"""Rows that are found to be those a run began with, partition by partition, when they are first read again."""
+"""Rows of a resumed run, verified partition by partition when they are first read again."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dpdist.data.base import Expected, Partition, Source
 
 
 class CheckedSource(Source):
-    """The data of a run that is resumed.
+    """The data of a resumed run.
 
     Parameters
     ----------
-    source : as it is now, cut as it was
-    digests : of each partition when the run began, or of some, by their index
-    run : how messages name the run
+    source : the current data, cut as before
+    digests : of all partitions when the run began, or of some of them, by index
+    run : name of the run in messages
     """
 
     def __init__(self, source: Source, digests: Sequence[str] | Mapping[int, str], run: str) -> None:

@@ -1,7 +1,7 @@
-"""Names of columns, by scikit-learn's rules: a model fitted to named columns takes the same names in the same order.
+"""Names of columns, with scikit-learn's rules: a model fitted to named columns needs the same names in the same order.
 
-Names are those of a data frame or an array that tells them, and only if all are text. Where one side has names and the
-other has none nobody can tell, so it is warned; names that differ are refused.
+Names are taken from data frames and arrays that have them, and only if all are text. If only one side has names, they
+cannot be compared, so there is a warning; different names are refused.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from collections.abc import Sequence
 from dpdist.core.errors import InputError
 
 Names = tuple[str, ...]
-#: Names told in a message.
+#: Largest number of names in a message.
 _TOLD = 5
 
 
 def as_names(labels: Sequence[object]) -> Names | None:
-    """The labels of columns as names; None where none of them is text.
+    """The labels of columns as names; None if none of them is text.
 
     Raises
     ------
     InputError
-        If only some are.
+        If only some of them are text.
     """
     texts = [label for label in labels if isinstance(label, str)]
     if texts and len(texts) < len(labels):
@@ -35,12 +35,12 @@ def as_names(labels: Sequence[object]) -> Names | None:
 
 
 def check_names(fitted: Names | None, given: Names | None, asker: str) -> None:
-    """Raise :class:`InputError` unless columns have the names of the fit; warn where only one of the two is known.
+    """Raise :class:`InputError` if columns have other names than in the fit; warn if only one side has names.
 
     Parameters
     ----------
-    fitted, given : names at the fit and now, None for none
-    asker : what a person calls the model, for messages
+    fitted, given : names in the fit and now, None without names
+    asker : name of the model in messages
     """
     if fitted == given:
         return
@@ -67,12 +67,12 @@ def _lines(names: Sequence[str]) -> str:
 
 
 def check_same_words(known: Names | None, own: Names | None, documents: str, model: str) -> None:
-    """Raise :class:`InputError` if documents are known to be counted over other words than a model was fitted to.
+    """Raise :class:`InputError` if documents have another vocabulary than the model.
 
     Parameters
     ----------
-    known, own : of the model and of the documents, as many
-    documents, model : how the message names them
+    known, own : words of the model and of the documents, of the same number
+    documents, model : their names in the message
     """
     if known is None or own is None or known == own:
         return
@@ -84,6 +84,6 @@ def check_same_words(known: Names | None, own: Names | None, documents: str, mod
 
 
 def listed(names: Names, most: int = 8) -> str:
-    """The first names, and how many more there are."""
+    """The first names, and the number of the others."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

@@ -1,15 +1,14 @@
-"""Files of rows as a Zarr array: what ``dpdist convert`` does.
+"""Conversion of files of rows to a Zarr array (``dpdist convert``).
 
-A reader tells the shape and dtype of a table and gives its rows. They are cut into chunks, which are read and written
-one apart from the other, on workers if there are any; each is written in one step, so that a conversion that was killed
-goes on with those that lack (:mod:`dpdist.data.filling`). Text can only be read from its beginning, so each file of it
-is first written beside the array as it is read. No more than a few chunks are in memory at once, however large the
-files.
+A reader finds the shape and dtype of a table and reads its rows. Chunks of rows are read and written independently, on
+workers if there are any. Each chunk is written in one atomic step, so that a killed conversion continues with the
+missing ones (:mod:`dpdist.data.filling`). Text can only be read from its beginning, so each text file is first written
+to an array of its own. Only a few chunks are in memory at a time, however large the files are.
 
-The dtype is kept, except that booleans become uint8 and big-endian numbers native. Numbers that are not finite pass
-through; ``fit`` reports them. Each chunk carries a checksum, and the finished array a mark that all chunks were
-written, so that a damaged or lost one is noticed where it is read. Names of columns are kept with the array, so that a
-model fitted to it refuses rows whose columns are others, or in another order.
+The dtype is kept, except that booleans become uint8 and big-endian numbers native. Non-finite numbers are kept; ``fit``
+reports them. Each chunk has a checksum, and the finished array an attribute that all chunks were written, so that
+damaged or missing chunks are detected when they are read. Names of columns are stored with the array, so that a model
+fitted to it refuses rows with other columns, or in another order.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ from dpdist.data.tables import Choice, Table, check_file, files_of, join_tables,
 from dpdist.data.zarr import COMPLETE, NAMES
 from dpdist.execution import Backend, SerialBackend
 
-#: Bounds on a chunk: rows, and bytes as stored.
+#: Largest number of rows and of stored bytes of a chunk.
 MOST_CHUNK_ROWS, MOST_CHUNK_BYTES = 16_384, 16 * 2**20
-#: Largest piece of a file that is read at once where it is best read in large ones, in bytes.
+#: Largest bytes of a file that are read at once, if it is best read in large pieces.
 MOST_PIECE_BYTES = 256 * 2**20
-#: Pieces under way at once, at least.
+#: Least number of pieces processed at a time.
 _TOGETHER = 64
 
 
@@ -60,17 +59,18 @@ def convert(
 
     Parameters
     ----------
-    source : files on local disk with an ending of :data:`dpdist.data.tables.READERS`, text maybe compressed; several
-        are one table, and so are a folder of Parquet files and those that a pattern fits
-    out : path or URL where the array goes; appears only when it is complete. A conversion of the same files that was
-        killed, or interrupted, goes on where it was
-    overwrite : replace a Zarr array or group that is there
-    columns : names of the columns to take, in this order; text and Parquet only. Columns of text without a header
-        are named ``0``, ``1`` and so on. All by default, but for the index of a data frame: what pandas or Dask
-        recorded as such, and a first column of text without a name
+    source : files on local disk with an ending in :data:`dpdist.data.tables.READERS`; text may be compressed. Several
+        files are one table, and so are a folder of Parquet files and the files that match a pattern
+    out : path or URL of the array; appears only when complete. A conversion of the same files that was killed or
+        interrupted is continued
+    overwrite : replace an existing Zarr array or group
+    columns : names of the columns to take, in this order; for text and Parquet only. Columns of text without a header
+        are named ``0``, ``1`` and so on. Default: all except the index of a data frame, which is what pandas or Dask
+        recorded as such, or a first column of text without a name
     drop : names of columns to leave out
-    progress : called with the rows written and the rows in all after each chunk
-    backend : where chunks are read and written; by default here, one after the other. Workers see the same files
+    progress : called after each chunk with the number of rows written and of all rows
+    backend : where chunks are read and written; default: one after another in this process. Workers must see the same
+        files
 
     Returns
     -------
@@ -85,7 +85,7 @@ def convert(
     """
     given = [source] if isinstance(source, str | os.PathLike) else source
     choice = Choice(None if columns is None else tuple(columns), tuple(drop))
-    # Workers may be in another folder.
+    # Workers may have another working directory.
     files = tuple(map(absolute, files_of([os.fspath(each) for each in given], choice)))
     for file in files:
         check_file(file)
@@ -101,7 +101,7 @@ def convert(
 
 
 def chunk_rows(rows: int, row_bytes: int) -> int:
-    """Rows of a chunk, so that the partitions of :func:`dpdist.data.base.cut_rows` are whole chunks.
+    """Rows of a chunk, such that the partitions of :func:`dpdist.data.base.cut_rows` are whole chunks.
 
     Parameters
     ----------
@@ -114,21 +114,21 @@ def chunk_rows(rows: int, row_bytes: int) -> int:
 
 @dataclass(frozen=True)
 class _Work:
-    """Files whose rows fill an array."""
+    """Files, the choice of their columns, and the array to fill with their rows."""
 
     files: tuple[str, ...]
     choice: Choice
     filling: Filling
 
     def kept(self, number: int) -> Filling:
-        """The array of the rows of a file of text, beside the one that is filled."""
+        """The separate array of the rows of a text file."""
         return replace(self.filling, target=f"{self.filling.where.rstrip('/')}/text-{number}", aside=False)
 
 
 def _filled(
     work: _Work, backend: Backend, progress: Callable[[int, int], None] | None, lease: Lease
 ) -> tuple[int, int]:
-    """Fill the array with what it lacks."""
+    """Fill the missing chunks of the array; returns its shape."""
     texts = [i for i, file in enumerate(work.files) if ending_of(file) in TEXT]
     backend.fetch(backend.map(_keep_text, [work] * len(texts), texts))
     table = _table(work)
@@ -153,14 +153,14 @@ def _filled(
 
 
 def _fill(work: _Work, metadata: Mapping[str, object], start: int, stop: int) -> None:
-    """Write some rows, whole chunks of them."""
+    """Write some rows, which are whole chunks."""
     part = _table(work).part
     assert part is not None, "what is read from its beginning only was written beside"
     work.filling.array(metadata)[start:stop] = part(start, stop)
 
 
 def _keep_text(work: _Work, number: int) -> None:
-    """Write the rows of a file of text as they are read, unless they are there."""
+    """Write the rows of a text file as they are read, unless they are already written."""
     kept = work.kept(number)
     if kept.is_there():
         return
@@ -169,7 +169,7 @@ def _keep_text(work: _Work, number: int) -> None:
     size = chunk_rows(rows, columns * table.dtype.itemsize)
     array, written = kept.array(_metadata(table, size)), 0
     for chunk in _chunks(table.blocks(size), np.empty((size, columns), table.dtype)):
-        if written + len(chunk) > array.shape[0]:  # what text told of its rows is an estimate
+        if written + len(chunk) > array.shape[0]:  # the number of rows of text was only estimated
             array = kept.array(_metadata(replace(table, shape=(2 * array.shape[0], columns)), size))
         array[written : written + len(chunk)] = chunk
         written += len(chunk)
@@ -178,7 +178,7 @@ def _keep_text(work: _Work, number: int) -> None:
 
 @functools.lru_cache(maxsize=2)
 def _table(work: _Work) -> Table:
-    """The rows of all files, each part of which can be read."""
+    """The rows of all files, of which any part can be read."""
     texts = {i for i, file in enumerate(work.files) if ending_of(file) in TEXT}
     tables = [_kept(work.kept(i)) if i in texts else open_file(file, work.choice) for i, file in enumerate(work.files)]
     return join_tables(tables, work.files)
@@ -195,7 +195,8 @@ def _kept(kept: Filling) -> Table:
 
 
 def _metadata(table: Table, size: int) -> dict[str, object]:
-    """Of an array; floats are not compressed, for it takes time and saves little. Every chunk has a checksum."""
+    """Metadata of an array. Floats are not compressed, which would be slow and save little; every chunk has a
+    checksum."""
     checksum, parts = zarr.codecs.Crc32cCodec(), dict[str, Buffer]()
     zarr.create_array(
         MemoryStore(parts),
@@ -212,7 +213,7 @@ def _metadata(table: Table, size: int) -> dict[str, object]:
 
 
 def _chunks(blocks: Iterator[np.ndarray], buffer: np.ndarray) -> Iterator[np.ndarray]:
-    """The rows of `blocks` in chunks as long as `buffer`, the last one shorter; each is valid until the next."""
+    """The rows of `blocks` in chunks of the length of `buffer`, the last one shorter; each is valid until the next."""
     filled = 0
     for block in blocks:
         while len(block):

@@ -1,9 +1,9 @@
-"""Documents as a corpus that :class:`dpdist.data.CorpusSource` reads: what ``dpdist corpus`` does.
+"""Writing of documents as a corpus for :class:`dpdist.data.CorpusSource` (``dpdist corpus``).
 
-Documents come in blocks of any size. Their counts are first laid down as plain files, beside which only sums are kept;
-then it is known how many there are, they are cut into partitions of about equal size, and each partition is written as
-arrays of its own. No more than a block and a partition are in memory at once, however many documents there are. The
-corpus is written aside and renamed into place.
+Documents arrive in blocks of any size. Their counts are first written to plain files, while only sums are kept in
+memory. Then the number of documents is known, and they are cut into partitions of about equal size, each written as
+separate arrays. Only one block and one partition are in memory at a time. The corpus is written aside and renamed into
+place.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from dpdist.data.documents import MOST, check_block
 from dpdist.data.filling import Filling
 from dpdist.data.zarr import COMPLETE
 
-#: Bytes of an entry, and what a document without entries counts as, so that both bounds on a partition are one.
+#: Bytes of an entry, and bytes added for each document, which combine the bounds on bytes and on documents.
 ENTRY_BYTES, DOCUMENT_BYTES = 8, MOST_BYTES // MOST_ROWS
-#: Entries of a partition at most, which are a second of work or so under a hundred topics.
+#: Largest number of entries of a partition: about a second of work with a hundred topics.
 WORK_ENTRIES = 2**17
 #: Largest chunk, in bytes.
 _CHUNK_BYTES = 64 * 2**20
-#: Documents whose lengths are looked at together.
+#: Number of documents whose lengths are read at a time.
 _AT_ONCE = 2**16
 
 
@@ -51,12 +51,12 @@ def write_corpus(
 
     Parameters
     ----------
-    path : where the corpus goes; appears only when it is complete
-    documents : SciPy sparse blocks (n, W) of counts, a row a document, as of
+    path : of the corpus; appears only when complete
+    documents : SciPy sparse blocks (n, W) of counts, one row a document, as from
         :func:`dpdist.data.documents.open_documents`
-    vocabulary : (W,) the word of each column; without one, there are as many words as the widest block has columns
-    overwrite : replace a Zarr array or group that is there
-    label : how messages name the documents
+    vocabulary : (W,) the word of each column; default: no words, and W is the number of columns of the widest block
+    overwrite : replace an existing Zarr array or group
+    label : name of the documents in messages
 
     Returns
     -------
@@ -65,17 +65,17 @@ def write_corpus(
     Raises
     ------
     InputError
-        If there are no documents or no words, a count is not a whole number from 0 on, the vocabulary has another
-        number of words, or a file turns out to be damaged.
+        If there are no documents or no words, a count is not a non-negative integer, the vocabulary has another number
+        of words, or a file is damaged.
     OutputExistsError
-        If something is at `path` and `overwrite` is false, or it is not Zarr.
+        If something exists at `path` and `overwrite` is false, or it is not Zarr.
     """
     filling = Filling(absolute(claim_folder(path, overwrite)), uuid.uuid4().hex)
     with filling.begun(overwrite):
-        filling.forget()  # what was killed: documents are read once, from the first
+        filling.forget()  # remains of a killed process: documents are read once, from the first
         try:
             shape = _write(Path(filling.where), documents, vocabulary, label)
-            filling.is_free(overwrite)  # nothing came to its place meanwhile
+            filling.is_free(overwrite)  # raises if something appeared there in the meantime
             filling.appear("bounds", "partitions", *(() if vocabulary is None else ("vocabulary",)))
         finally:
             filling.forget()
@@ -85,7 +85,7 @@ def write_corpus(
 def _write(
     folder: Path, documents: Iterable[sparse.csr_array], vocabulary: Sequence[str] | None, label: str
 ) -> tuple[int, int]:
-    """The corpus in a new folder."""
+    """Write the corpus to a new folder; returns its shape."""
     group = zarr.open_group(folder, mode="w", zarr_format=3)
     with _Heap(folder / "heap") as heap:
         for block in documents:
@@ -100,15 +100,15 @@ def _write(
 
 
 def cut_documents(lengths: Iterable[np.ndarray], documents: int, entries: int) -> np.ndarray:
-    """First document of each partition, and the number of documents: by a rule that knows the data only.
+    """First document of each partition, and the number of documents, by a rule that depends only on the data.
 
-    Partitions are of about equal size, where an entry has 8 bytes and a document 256 more, so that documents and bytes
-    have one bound; the last document of a partition may go beyond it.
+    Partitions have about equal size, where an entry counts 8 bytes and a document 256 more, which bounds both documents
+    and bytes; the last document of a partition may exceed the bound.
 
     Parameters
     ----------
-    lengths : the entries of each document, some documents at a time
-    documents, entries : how many there are
+    lengths : number of entries of each document, some documents at a time
+    documents, entries : total numbers
     """
     parts = min(TARGET_PARTITIONS, -(-documents // FEWEST_ROWS))
     whole = ENTRY_BYTES * entries + DOCUMENT_BYTES * documents
@@ -145,7 +145,7 @@ def _checked_shape(heap: _Heap, vocabulary: Sequence[str] | None, label: str) ->
 
 
 class _Heap:
-    """Counts of documents in three plain files in a new folder, which is gone in the end."""
+    """Counts of documents in three plain files in a new folder, which is removed in the end."""
 
     def __init__(self, folder: Path) -> None:
         self.documents = self.words = self.entries = self.tokens = 0
@@ -159,7 +159,7 @@ class _Heap:
         shutil.rmtree(self._folder)
 
     def add(self, rows: sparse.csr_array) -> None:
-        """Lay down more documents."""
+        """Append documents."""
         for name, values in (("lengths", np.diff(rows.indptr)), ("indices", rows.indices), ("data", rows.data)):
             with open(self._folder / name, "ab") as stream:
                 stream.write(np.ascontiguousarray(values, np.int32).data)
@@ -167,7 +167,7 @@ class _Heap:
         self.entries, self.tokens = self.entries + rows.nnz, self.tokens + int(rows.data.sum(dtype=np.int64))
 
     def lengths(self) -> Iterator[np.ndarray]:
-        """Entries of the documents, some documents at a time."""
+        """Number of entries of the documents, some documents at a time."""
         with open(self._folder / "lengths", "rb") as stream:
             while len(piece := np.fromfile(stream, np.int32, _AT_ONCE)):
                 yield piece.astype(np.int64)
@@ -190,7 +190,7 @@ class _Heap:
 
 
 def _store_counts(group: zarr.Group, heap: _Heap) -> str:
-    """Store the partitions and their bounds; gives a hash of all counts."""
+    """Store the partitions and their bounds; returns a hash of all counts."""
     digest, bounds = hashlib.sha256(), cut_documents(heap.lengths(), heap.documents, heap.entries)
     _store(group, "bounds", bounds, "boundary")
     for index, arrays in enumerate(heap.parts(bounds)):
@@ -202,7 +202,7 @@ def _store_counts(group: zarr.Group, heap: _Heap) -> str:
 
 
 def _store_strings(group: zarr.Group, name: str, strings: list[str]) -> None:
-    """Strings as UTF-8 one after the other, and where each begins and the last one ends."""
+    """Store strings as concatenated UTF-8, with the offset of each and of the end."""
     odd = next((each for each in strings if not isinstance(each, str)), None)
     if odd is not None:
         raise InputError(f"{name} should be strings; got {odd!r}. Give a string for each.")
@@ -213,7 +213,7 @@ def _store_strings(group: zarr.Group, name: str, strings: list[str]) -> None:
 
 
 def _store(group: zarr.Group, name: str, values: np.ndarray, dimension: str) -> None:
-    """An array whose chunks are all written, each with a checksum."""
+    """Store an array with all chunks written, each with a checksum."""
     array = group.create_array(
         name,
         shape=values.shape,

@@ -1,14 +1,14 @@
-"""Documents as counts of words, in a Zarr group on disk or in an object store.
+"""Documents as word counts, in a Zarr group on disk or in an object store.
 
 A corpus of D documents over W words is a group with
 
     partitions/000000  the counts of the first documents as CSR: ``indptr`` (n + 1,), ``indices`` and ``data``
     partitions/000001  those of the next, and so on
     bounds             the first document of each partition, and D at the end
-    vocabulary         optional: the words, column by column
+    vocabulary         optional: the words of all columns
 
-Strings are one array of UTF-8 and one of ``offsets`` into it. Every chunk was written and ends with a checksum, so that
-a missing or damaged one is told, never read as other counts. ``dpdist corpus`` writes such a group.
+Strings are an array of UTF-8 and an array of ``offsets`` into it. Every chunk is stored with a checksum, so that a
+missing or damaged one is detected, never read as other counts. ``dpdist corpus`` writes such a group.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dpdist.data.base import Partition, Partitioning, Source
 from dpdist.data.columns import Names
 from dpdist.data.zarr import COMPLETE, open_array, open_node, read_stored, told_of_damage
 
-#: Attribute of a group that holds a corpus: version of the layout; a reader refuses newer ones.
+#: Attribute of a corpus with the version of its layout; readers refuse newer ones.
 FORMAT, LAYOUT = "dpdist_corpus", 1
 #: Names of the arrays of strings.
 TEXT, OFFSETS = "text", "offsets"
@@ -35,26 +35,26 @@ _RESTORE = "Write the corpus again from where it came from, as with: dpdist corp
 
 
 def partition_name(index: int) -> str:
-    """Where a partition stands in the group."""
+    """Path of a partition in the group."""
     return f"partitions/{index:06d}"
 
 
 @dataclass(frozen=True, eq=False)
 class CorpusPartition(Partition):
-    """A range of documents of a corpus, which is named by its path or URL and opened where it is loaded."""
+    """A range of documents of a corpus, which is opened by its path or URL when it is loaded."""
 
     path: str
     words: int
 
     def read(self) -> tuple[sparse.csr_array, None]:
-        """The counts (n, W) int32 as CSR, words in order, each once; no weights.
+        """The counts (n, W) int32 as CSR with sorted, unique indices; no weights.
 
         Raises
         ------
         CorruptDataError
             If a chunk is damaged or missing.
         OSError
-            If the store cannot be read, now.
+            If the store cannot be read at present.
         """
         place = f"{self.path}/{partition_name(self.index)}"
         indptr, indices, data = (_read(f"{place}/{name}", self.label) for name in ("indptr", "indices", "data"))
@@ -69,15 +69,15 @@ class CorpusPartition(Partition):
 
 
 class CorpusSource(Source):
-    """The documents of a corpus; partitions load as SciPy CSR, documents without words among them.
+    """The documents of a corpus; partitions load as SciPy CSR, including documents without words.
 
     Parameters
     ----------
-    path : absolute path or URL, where workers open it
-    label : how messages name it
+    path : absolute path or URL, which workers open
+    label : name in messages
     bounds : first document of each partition, and the number of documents
     words : W, size of the vocabulary
-    digest : hash of all counts, taken when they were written
+    digest : hash of all counts, computed when they were written
 
     Attributes
     ----------
@@ -98,7 +98,7 @@ class CorpusSource(Source):
         Raises
         ------
         InputError
-            If there is none, or it is of a newer layout.
+            If there is none, or its layout is newer.
         CorruptDataError
             If it is damaged.
         """
@@ -124,12 +124,12 @@ class CorpusSource(Source):
 
     @cached_property
     def vocabulary(self) -> list[str] | None:
-        """The word of each column; None if they were not given."""
+        """The word of each column; None if it has no vocabulary."""
         return self._strings("vocabulary")
 
     @cached_property
     def names(self) -> Names | None:  # type: ignore[override]
-        """The words, as names of the columns."""
+        """The words as names of the columns."""
         return None if self.vocabulary is None else tuple(self.vocabulary)
 
     def identity(self) -> dict[str, object]:
@@ -163,7 +163,7 @@ def holds_corpus(path: str) -> bool:
 
 
 def _corpus_group(path: str) -> zarr.Group | None:
-    """The group of a corpus; None if there is none."""
+    """The group of a corpus, or None."""
     try:
         node = open_node(path)
     except DpdistError:
@@ -174,6 +174,6 @@ def _corpus_group(path: str) -> zarr.Group | None:
 
 
 def _read(path: str, label: str) -> np.ndarray:
-    """All of an array that was written whole."""
+    """The contents of an array, verified to be complete."""
     with told_of_damage(label, _RESTORE):
         return read_stored(open_array(path), f"{path.rpartition('/')[2]} of {label}", _RESTORE)

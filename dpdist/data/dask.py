@@ -1,7 +1,7 @@
-"""Rows in a dask.array: each partition is one block of rows.
+"""Rows in a dask.array; each partition is one block of rows.
 
-A block that is there already, in this process or persisted on a cluster, is used where it is: tasks of that cluster
-depend on it, and what computed it is not run again. Every other block is computed where it is loaded, each time.
+A block that already exists, in this process or persisted on a cluster, is used where it is: tasks on that cluster
+depend on it, and it is not computed again. Every other block is computed each time it is loaded, where it is loaded.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _dense(block: object) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class DaskPartition(Partition):
-    """One block of a dask.array, computed where it is loaded from the part of the graph that it needs."""
+    """A block of a dask.array, computed where it is loaded from the part of the graph that it needs."""
 
     weights: np.ndarray | None
     key: Hashable
@@ -57,7 +57,7 @@ class DaskPartition(Partition):
 
 @dataclass(frozen=True, eq=False)
 class PersistedPartition(Partition, Remote):
-    """One block of a dask.array that a cluster holds; loaded, it comes here."""
+    """A block of a dask.array persisted on a cluster; loading it fetches it to this process."""
 
     weights: np.ndarray | None
     future: Future
@@ -73,11 +73,11 @@ class PersistedPartition(Partition, Remote):
 
 
 class DaskSource(TableSource):
-    """A two-dimensional dask.array; its row chunks are the partitions.
+    """A two-dimensional dask.array, whose row chunks are the partitions.
 
     Parameters
     ----------
-    array : dask.array.Array; what is still to be computed from blocks that a cluster holds is persisted there too
+    array : dask.array.Array; if it depends on blocks that a cluster holds, it is persisted there
     weights : (N,) row weights, optional
     names : of the columns, if they have any
     """
@@ -101,12 +101,12 @@ class DaskSource(TableSource):
 
     @cached_property
     def _keys(self) -> list[Hashable]:
-        """Of the blocks that hold rows."""
+        """Keys of the blocks that have rows."""
         return [row[0] for row, size in zip(self.array.__dask_keys__(), self.array.chunks[0], strict=True) if size]
 
     @cached_property
     def _optimized(self) -> dict[Hashable, object]:
-        """The graph as Dask would run it."""
+        """The graph, optimised by Dask."""
         return dict(dask.optimize(self.array)[0].__dask_graph__())
 
     def prepare_for_laps(self) -> None:
@@ -121,14 +121,14 @@ class DaskSource(TableSource):
 def mapped(
     array: da.Array, function: Callable[[Partition], np.ndarray], columns: int | None, dtype: npt.DTypeLike
 ) -> da.Array:
-    """What a function says of the rows of each block, as a dask.array that is still to be computed.
+    """A lazy dask.array of the results of a function for the rows of each block.
 
     Parameters
     ----------
     array : (N, D)
-    function : of a partition of n rows, to (n,), or to (n, columns)
-    columns : of what it gives; None for a number a row
-    dtype : of what it gives
+    function : maps a partition of n rows to (n,) or (n, columns)
+    columns : number of columns of the result; None for one number a row
+    dtype : of the result
     """
     rows = array.rechunk({1: -1})
     apply = functools.partial(_of_block, function)
@@ -145,7 +145,7 @@ def _of_block(
 
 
 def bag_blocks(bag: db.Bag) -> Iterator[npt.ArrayLike]:
-    """The items of a bag, each a block of rows, one partition after the other."""
+    """The items of a bag, which are blocks of rows, one partition after another."""
     held = _brought_forward(bag)
     futures = {future.key: future for future in futures_of(held)}
     for key, partition in zip(held.__dask_keys__(), held.to_delayed(), strict=True):
@@ -153,6 +153,6 @@ def bag_blocks(bag: db.Bag) -> Iterator[npt.ArrayLike]:
 
 
 def _brought_forward(collection: Collection) -> Collection:
-    """A Dask collection, persisted by the cluster that holds something it is computed from; else as it is."""
+    """A Dask collection, persisted on the cluster that holds something it depends on; otherwise unchanged."""
     held = [require_held(future) for future in futures_of(collection)]
     return held[0].client.persist(collection) if held else collection

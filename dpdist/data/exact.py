@@ -1,4 +1,4 @@
-"""Whole numbers that float64 tells from their neighbours."""
+"""Integers that float64 represents exactly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ EXACT = 2**53
 
 
 def require_exact(value: int, where: str) -> None:
-    """Raise :class:`InputError` for a whole number that float64 rounds; `where` names its place, "in column a"."""
+    """Raise :class:`InputError` for an integer that float64 rounds; `where` names its place, as in "in column a"."""
     if not -EXACT <= value <= EXACT:
         raise InputError(
             f"the data hold {value} {where}; whole numbers should be within 2**53, where float64 tells neighbours "
@@ -19,7 +19,7 @@ def require_exact(value: int, where: str) -> None:
 
 
 def most_rounded(values: np.ndarray) -> int | None:
-    """The place among all `values` of a whole number that float64 may round; None where there is none."""
+    """The flat index of an integer in `values` that float64 may round; None if there is none."""
     if values.dtype.kind not in "iu" or values.dtype.itemsize < 8 or not values.size:
         return None
     if int(values.max()) > EXACT:
@@ -28,7 +28,7 @@ def most_rounded(values: np.ndarray) -> int | None:
 
 
 def require_exact_column(values: np.ndarray, where: str) -> None:
-    """As :func:`require_exact` of a column, before it is a float64 among others."""
+    """As :func:`require_exact`, for all values of a column before its conversion to float64."""
     far = most_rounded(values)
     if far is not None:
         require_exact(int(values.flat[far]), where)

@@ -1,4 +1,4 @@
-"""Files that people give: which there are, that they are there, and what is said of those that are damaged."""
+"""Paths of files: their endings, whether they exist, and error messages for damaged ones."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from pathlib import Path
 from dpdist.core.errors import DpdistError, InputError
 from dpdist.core.places import absolute
 
-#: Endings of text, and of what may compress it.
+#: Endings of text, and of compressed text.
 TEXT, COMPRESSED = (".csv", ".tsv", ".dat", ".data"), (".gz", ".bz2", ".xz", ".zst")
-#: Endings of files that people name data sets in, as in FILE.h5/NAME.
+#: Endings of files within which a path may name a data set, as in FILE.h5/NAME.
 NESTED = (".h5", ".hdf5")
 #: Endings of files of rows; :data:`dpdist.data.tables.READERS` has a reader for each.
 ENDINGS = (*TEXT, *NESTED, ".npy", ".parquet", ".fvecs", ".bvecs")
 
 
 def ending_of(path: str) -> str:
-    """The ending that says how to read a file, without that of what compressed it; '' where there is none."""
+    """The ending that selects a reader, without that of a compression; '' if there is none."""
     suffixes = [suffix.lower() for suffix in parted(Path(path))[0].suffixes]
     compressed = len(suffixes) > 1 and suffixes[-1] in COMPRESSED and suffixes[-2] in TEXT
     return suffixes[-2 if compressed else -1] if suffixes else ""
 
 
 def parted(path: Path) -> tuple[Path, str]:
-    """A file, and the name of what is meant within it."""
+    """A file, and the name of a data set within it."""
     for place in path.parents:
         if place.suffix.lower() in NESTED:
             return place, path.relative_to(place).as_posix()
@@ -37,7 +37,7 @@ def parted(path: Path) -> tuple[Path, str]:
 
 
 def located(path: str | os.PathLike[str]) -> str:
-    """A place of rows that holds wherever it is read; of a pattern, in a folder whose own name is none."""
+    """The absolute path or URL of rows; in a pattern, special characters of the working directory are escaped."""
     where = os.fspath(path)
     if "://" in where or not glob.has_magic(where) or Path(where).exists() or Path(where).is_absolute():
         return absolute(where)
@@ -45,7 +45,7 @@ def located(path: str | os.PathLike[str]) -> str:
 
 
 def holds_files(path: str) -> bool:
-    """Whether a path is of files of rows: by its ending, or as a folder of Parquet that is no Zarr."""
+    """Whether a path names files of rows: by its ending, or as a folder of Parquet files that is not Zarr."""
     if "://" in path:
         return False
     folder = Path(path)
@@ -56,14 +56,14 @@ def holds_files(path: str) -> bool:
 
 
 def parquet_in(folder: Path) -> Iterator[Path]:
-    """The Parquet files in a folder and those in it, but what is hidden or was left by a job that failed."""
+    """The Parquet files in a folder and its subfolders, without hidden ones and remains of failed jobs."""
     for each in folder.rglob("*.parquet"):
         if each.is_file() and not any(part.startswith((".", "_")) for part in each.relative_to(folder).parts):
             yield each
 
 
 def refuse_other_folder(path: str) -> None:
-    """Raise :class:`InputError` if a path is of a folder that holds neither Zarr nor Parquet."""
+    """Raise :class:`InputError` if a path is a folder that is neither Zarr nor holds Parquet."""
     if "://" in path or ending_of(path) or not Path(path).is_dir() or (Path(path) / "zarr.json").is_file():
         return
     ending = next(
@@ -79,20 +79,20 @@ def refuse_url(path: str) -> None:
 
 
 def require_file(path: Path) -> None:
-    """Raise :class:`InputError` unless there is a file."""
+    """Raise :class:`InputError` unless the file exists."""
     if not path.is_file():
         raise InputError(f"there is no file at {path}; check the path. It should be a file on local disk.")
 
 
 def stamp_of(path: str) -> tuple[str, int, int]:
-    """What tells that a file is another than it was: its path, size, and when it was changed, in ns."""
+    """Path, size and modification time, in ns, of a file, which change if it is changed."""
     status = parted(Path(path))[0].stat()
     return str(Path(path).absolute()), status.st_size, status.st_mtime_ns
 
 
 @contextlib.contextmanager
 def reading(path: Path, kind: str) -> Iterator[None]:
-    """Tell of a damaged file in a sentence."""
+    """Convert errors of reading a damaged file to :class:`InputError`."""
     try:
         yield
     except DpdistError:

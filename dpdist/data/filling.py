@@ -1,8 +1,8 @@
-"""A Zarr array, or a group of them, that several processes fill a chunk at a time, and that appears when it is whole.
+"""A Zarr array or group that several processes fill, chunk by chunk, and that appears when it is complete.
 
-Chunks are written under the array's own keys, each in one atomic step, before its metadata are there: on local disk in
-a hidden folder beside it, in an object store where it will be. The chunks that are there tell how far a filling came
-that was killed, and another with the same plan goes on from them.
+Chunks are written under the array's own keys, each in one atomic step, before the metadata: on local disk in a hidden
+folder beside the target, in an object store at the target. The existing chunks show how far a killed filling came, and
+another one with the same plan continues it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Filling:
 
     Parameters
     ----------
-    target : path or URL that it will have
-    plan : tells what it is filled with from all else; chunks of another plan are of no use
-    aside : whether on local disk it is filled in a folder beside
+    target : its final path or URL
+    plan : identifies its contents; chunks of another plan are not used
+    aside : whether, on local disk, it is filled in a hidden folder
     """
 
     target: str
@@ -43,28 +43,28 @@ class Filling:
 
     @property
     def is_remote(self) -> bool:
-        """Whether it is in an object store."""
+        """Whether the target is in an object store."""
         return "://" in self.target
 
     @property
     def where(self) -> str:
-        """Path or URL of its chunks meanwhile."""
+        """Path or URL of the chunks until the target is complete."""
         if self.is_remote or not self.aside:
             return self.target
         path = Path(self.target)
         return str(path.with_name(f".{path.name}.partial-{self.plan}"))
 
     def store(self) -> Store:
-        """Of its chunks, to write."""
+        """A writable store of the chunks."""
         return store_at(self.where)
 
     def is_free(self, overwrite: bool) -> bool:
-        """Whether nothing is there that was begun with the same plan in an object store.
+        """Whether the target is free; False for an unfinished filling of the same plan in an object store.
 
         Raises
         ------
         OutputExistsError, InputError
-            As :func:`dpdist.core.outputs.claim_folder`, where something else is there.
+            As :func:`dpdist.core.outputs.claim_folder`, if something else is there.
         """
         if not self.is_remote:
             claim_folder(self.target, overwrite)
@@ -76,12 +76,12 @@ class Filling:
 
     @contextlib.contextmanager
     def begun(self, overwrite: bool) -> Iterator[Lease]:
-        """The right to fill it, from nothing or from what was begun with the same plan.
+        """The lock for filling, from the start or from an unfinished filling of the same plan.
 
         Raises
         ------
         OutputExistsError, InputError
-            As :meth:`is_free`, and if another process is filling what is to stand there.
+            As :meth:`is_free`, and if another process is filling this target.
         """
         self.is_free(overwrite)
         with sole_writer(self.target) as lease:
@@ -92,23 +92,23 @@ class Filling:
             yield lease
 
     def array(self, metadata: Mapping[str, object]) -> zarr.Array:
-        """The array, to write whole chunks of it."""
+        """The array, for writing whole chunks."""
         return array_at(self.where, metadata)
 
     def is_there(self) -> bool:
-        """Whether it is whole already."""
+        """Whether it is already complete."""
         return place_of(self.where).read(METADATA) is not None
 
     def chunks(self) -> set[int]:
-        """Numbers of the blocks of rows that are there."""
+        """Numbers of the blocks of rows that are written."""
         place = place_of(self.where)
         found = place.names("c")
-        if isinstance(place, LocalPlace):  # a folder is made before its file
+        if isinstance(place, LocalPlace):  # a folder is created before its file
             found = [name for name in found if (place.path / "c" / name / "0").is_file()]
         return {int(name) for name in found}
 
     def end(self, metadata: Mapping[str, object], blocks: int) -> None:
-        """Let the array appear; raises :class:`CorruptDataError` if one of its blocks of rows is not there."""
+        """Make the array appear; raises :class:`CorruptDataError` if a block of rows is missing."""
         missing = set(range(blocks)) - self.chunks()
         if missing:
             raise CorruptDataError(f"block {min(missing)} of {self.target} was written and is gone; write it again.")
@@ -116,7 +116,7 @@ class Filling:
         self.appear("c")
 
     def appear(self, *kept: str) -> None:
-        """Let what is whole, and has its metadata, stand at its target with files and folders of these names only."""
+        """Move the complete array or group to its target; files and folders of other names than `kept` are removed."""
         place = place_of(self.where)
         place.remove(*(name for name in place.names("") if name not in (*kept, METADATA)))
         if isinstance(place, LocalPlace):
@@ -128,7 +128,7 @@ class Filling:
 
     @contextlib.contextmanager
     def forgotten_if_refused(self) -> Iterator[None]:
-        """What was begun is removed where its input turns out to be of no use."""
+        """Remove the unfinished filling if the body raises :class:`InputError`."""
         try:
             yield
         except InputError:
@@ -136,7 +136,7 @@ class Filling:
             raise
 
     def forget(self) -> None:
-        """Remove what was begun, with this plan or another, and what was replaced but is still there."""
+        """Remove unfinished fillings of this target, of any plan, and remains of a replaced target."""
         if self.is_remote:
             place = place_of(self.target)
             place.remove(*place.names(""))
@@ -148,11 +148,11 @@ class Filling:
 
 
 def store_at(where: str) -> Store:
-    """The store at a path or URL, to write."""
+    """A writable store at a path or URL."""
     return zarr_store(where, read_only=False) if "://" in where else LocalStore(where)
 
 
 def array_at(where: str, metadata: Mapping[str, object], name: str = "") -> zarr.Array:
-    """An array whose metadata are not there yet, to write whole chunks of it; `name` is that within its group."""
+    """An array without stored metadata, for writing whole chunks; `name` is its name within a group."""
     path = StorePath(store_at(where), name)
     return zarr.Array(zarr.AsyncArray(dict(metadata), path, config={"write_empty_chunks": True}))

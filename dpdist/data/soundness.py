@@ -1,4 +1,4 @@
-"""Whether rows and weights are what a model can be asked of, as they come from wherever they are."""
+"""Checks of rows and weights from any source."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def require_shape(shape: tuple[int, ...], label: str) -> None:
 
 
 def require_block(given: object, count: int, label: str, first: int) -> tuple[Rows, np.ndarray | None]:
-    """What was read as so many rows from the `first` on and their weights; `label` names them.
+    """The rows and weights of a partition, checked: `count` rows, numbered from `first`; `label` names them.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def require_block(given: object, count: int, label: str, first: int) -> tuple[Ro
 
 
 def _require_exact(rows: Rows, first: int) -> None:
-    """Raise :class:`InputError` for whole numbers that float64 rounds."""
+    """Raise :class:`InputError` for integers that float64 rounds."""
     values = rows if isinstance(rows, np.ndarray) else rows.data
     far = most_rounded(values)
     if far is None:
@@ -73,19 +73,19 @@ def _require_exact(rows: Rows, first: int) -> None:
 
 
 def _numeric(values: Any, axes: int) -> bool:
-    """Whether these are an array of real numbers with so many axes."""
+    """Whether `values` is an array of real numbers with `axes` axes."""
     array = isinstance(values, np.ndarray) or sparse.issparse(values)
     return bool(array and values.ndim == axes and values.dtype.kind in "biuf")
 
 
 def _first_unsound(weights: np.ndarray) -> int | None:
-    """Place of the first weight that is not finite and zero or more; None if all are."""
+    """Index of the first weight that is negative or not finite; None if all are valid."""
     sound = np.isfinite(weights) & (weights >= 0)
     return None if sound.all() else int(sound.argmin())
 
 
 def unmasked(values: np.ma.MaskedArray) -> np.ndarray:
-    """What an array holds of which no entry is masked; raises :class:`InputError` if one is."""
+    """The data of an array without masked entries; raises :class:`InputError` if an entry is masked."""
     if np.ma.is_masked(values):
         raise InputError("the data should have no masked entries; got some. Fill them in, or drop their rows.")
     return np.asarray(values)

@@ -28,27 +28,27 @@ from dpdist.data.columns import as_names
 from dpdist.data.files import refuse_other_folder
 from dpdist.models.families.base import Rows
 
-#: Name of the array that `dpdist convert` writes its rows to inside a group.
+#: Name of the array of rows in a group with several.
 ROWS = "rows"
-#: Attribute of an array all of whose chunks were written: one that is missing is an error, not a block of zeros.
+#: Attribute of an array whose chunks were all written: a missing chunk is then an error, not a block of zeros.
 COMPLETE = "dpdist_complete"
 #: Attribute with the names of the columns, if they have any.
 NAMES = "dpdist_columns"
-#: Attributes by which numbers are packed, and others stand for missing ones: those of the CF conventions.
+#: Attributes of the CF conventions for packed numbers and for numbers that stand for missing ones.
 PACKED = ("scale_factor", "add_offset", "_FillValue", "missing_value")
-#: Arrays of more chunks are not listed when they are opened: it would take seconds.
+#: Largest number of chunks that are listed when an array is opened; more would take seconds.
 MOST_LISTED = 10_000
-#: What decoding raises for bytes that are not what was written.
+#: Errors of decoding damaged bytes.
 _UNDECODABLE = (ValueError, RuntimeError, TypeError, EOFError, zlib.error, lzma.LZMAError)
-#: What to do about rows that are damaged.
+#: What to do about damaged rows.
 RESTORE = "Write the rows again from where they came from, as with: dpdist convert FILE --overwrite --out PATH"
 
 
 @dataclass(frozen=True, eq=False)
 class ZarrPartition(Partition):
-    """A range of rows of a Zarr array, which is named by its path or URL and opened where it is loaded.
+    """A range of rows of a Zarr array, which is opened by its path or URL when it is loaded.
 
-    Connections are kept by each process, metadata are read at each load. An array that was given open travels itself.
+    Each process keeps its connections; metadata are read at each load. An array that was given open is itself pickled.
     """
 
     array: zarr.Array | str
@@ -60,9 +60,9 @@ class ZarrPartition(Partition):
         Raises
         ------
         CorruptDataError
-            If a chunk is damaged, or missing where all were written.
+            If a chunk is damaged, or is missing although all were written.
         OSError
-            If the store cannot be read, now.
+            If the store cannot be read at present.
         """
         with told_of_damage(self.label, RESTORE):
             array = open_array(self.array) if isinstance(self.array, str) else self.array
@@ -80,8 +80,8 @@ class ZarrSource(TableSource):
     ----------
     array : zarr.Array
     weights : (N,) row weights, optional
-    label : how messages name it
-    path : where workers open it; without one, the array itself is sent to them
+    label : name in messages
+    path : which workers open; without a path, the array itself is sent to them
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class ZarrSource(TableSource):
 
     @classmethod
     def open(cls, path: str, weights: Weights = None) -> ZarrSource:
-        """Open the array at `path`, or in the group there the one named ``rows`` or the only one of two dimensions.
+        """Open the array at `path`; in a group, the array named ``rows``, or else the only one with two dimensions.
 
         Raises
         ------
@@ -122,7 +122,7 @@ class ZarrSource(TableSource):
         return source
 
     def cut_for(self, work_rows: int | None) -> Partitioning:
-        """Whole chunks, or even parts of large ones."""
+        """Partitions of whole chunks, or of equal parts of large ones."""
         chunk = int((self.array.shards or self.array.chunks)[0])
         return cut_rows(self.shape[0], self.shape[1] * self.dtype.itemsize, chunk, work_rows)
 
@@ -134,7 +134,8 @@ class ZarrSource(TableSource):
 
 
 def _refuse_packed(array: zarr.Array, label: str) -> None:
-    """Raise :class:`InputError` where attributes say, by the CF conventions, that other numbers are meant."""
+    """Raise :class:`InputError` if attributes of the CF conventions say that the numbers are packed or stand for
+    missing ones."""
     told = {name: array.attrs[name] for name in PACKED if name in array.attrs}
     meant = {name for name in told if name in PACKED[:2] or array.dtype.kind in "iu" or _is_finite(told[name])}
     if meant:
@@ -149,7 +150,7 @@ def _is_finite(value: object) -> bool:
 
 
 def only_table(group: zarr.Group, label: str) -> zarr.Array:
-    """The array of rows in a group; raises :class:`InputError` where none is, or it is not told which."""
+    """The array of rows in a group; raises :class:`InputError` if there is none, or several are possible."""
     found = group[_rows_of(group, label)]
     assert isinstance(found, zarr.Array), "it is an array"
     return found
@@ -171,19 +172,19 @@ def _rows_of(group: zarr.Group, path: str) -> str:
 
 @contextlib.contextmanager
 def told_of_damage(label: str, remedy: str) -> Iterator[None]:
-    """Tell failures to read what is stored apart: damage, or a store that cannot be read now.
+    """Convert read errors: damage to :class:`CorruptDataError`, an unreadable store to :class:`OSError`.
 
     Parameters
     ----------
-    label : what is read, for messages
-    remedy : sentence that says what to do about damage
+    label : name of the data in messages
+    remedy : sentence on what to do about damage
 
     Raises
     ------
     CorruptDataError
-        If what is read does not decode.
+        If the data cannot be decoded.
     OSError
-        If the store cannot be read, now.
+        If the store cannot be read at present.
     """
     try:
         yield
@@ -198,13 +199,13 @@ def told_of_damage(label: str, remedy: str) -> Iterator[None]:
 
 
 def read_stored(array: zarr.Array, label: str, remedy: str, selection: slice = slice(None)) -> np.ndarray:
-    """Rows of an array; a chunk that is missing where all were written is a :class:`CorruptDataError`.
+    """Rows of an array; raises :class:`CorruptDataError` if a chunk is missing although all were written.
 
     Parameters
     ----------
     array : zarr.Array
-    label : what is read, for messages
-    remedy : sentence that says what to do about damage
+    label : name of the data in messages
+    remedy : sentence on what to do about damage
     selection : rows to read; default: all
     """
     watched, store = _watched(array)
@@ -215,12 +216,12 @@ def read_stored(array: zarr.Array, label: str, remedy: str, selection: slice = s
 
 
 def open_array(path: str) -> zarr.Array:
-    """The Zarr array at a path or URL, to read, with the credentials of this process.
+    """The Zarr array at a path or URL, read-only, with the credentials of this process.
 
     Raises
     ------
     OSError
-        If it is not there (any more), or the store cannot be read.
+        If it does not exist any more, or the store cannot be read.
     """
     try:
         node = open_node(path)
@@ -232,8 +233,8 @@ def open_array(path: str) -> zarr.Array:
 
 
 def open_node(path: str) -> zarr.Array | zarr.Group:
-    """What Zarr finds at a path or URL, to read; its own errors where that is nothing, and :class:`InputError` where a
-    URL is of a kind that needs another package, or more than a URL."""
+    """The Zarr array or group at a path or URL, read-only. Raises Zarr's own errors if there is none, and
+    :class:`InputError` if a URL needs another package or more than the URL itself."""
     begins = ", ".join(f"{scheme}://" for scheme in SCHEMES)
     known = f"URLs of object stores begin with one of {begins} here."
     try:
@@ -247,7 +248,7 @@ def open_node(path: str) -> zarr.Array | zarr.Group:
 
 
 def _warn_of_absent_chunks(array: zarr.Array, label: str) -> None:
-    """Warn if chunks of an array that does not say it is complete are not stored."""
+    """Warn if an array is not marked as complete and chunks of it are not stored."""
     if array.attrs.get(COMPLETE) is True or array.nchunks > MOST_LISTED or not array.store.supports_listing:
         return
     absent = array.nchunks - array.nchunks_initialized
@@ -260,7 +261,7 @@ def _warn_of_absent_chunks(array: zarr.Array, label: str) -> None:
 
 
 def _watched(array: zarr.Array) -> tuple[zarr.Array, _WatchedStore]:
-    """The same array over a store that watches what is read."""
+    """The same array over a store that records missing keys."""
     compressors = array.compressors
     blosc = array.shards is None and len(compressors) > 0 and isinstance(compressors[-1], BloscCodec | Blosc)
     store = _WatchedStore(array.store, blosc)
@@ -269,12 +270,12 @@ def _watched(array: zarr.Array) -> tuple[zarr.Array, _WatchedStore]:
 
 
 class _WatchedStore(WrapperStore[Store]):
-    """A store that notes the keys it was asked for in vain, which Zarr reads as fill values.
+    """A store that records requested keys that do not exist, which Zarr reads as fill values.
 
     Parameters
     ----------
-    store : the store itself
-    blosc : whether chunks are Blosc's, whose decoder believes the length in their header
+    store : the underlying store
+    blosc : whether chunks are compressed by Blosc, whose decoder trusts the length in their header
     """
 
     def __init__(self, store: Store, blosc: bool = False) -> None:

@@ -1,10 +1,10 @@
-"""Documents as counts of words, read from files a block at a time.
+"""Documents as word counts, read from files in blocks.
 
 npz      a SciPy matrix in CSR, of ``scipy.sparse.save_npz`` or of ``numpy.savez``
 docword  UCI's format, as docword.nytimes.txt.gz
 ldac     that of lda-c, as ap.dat
 
-Text may be compressed with gzip. A word given twice in a document is counted twice; documents without words are kept.
+Text may be compressed with gzip. Repeated words in a document are added; documents without words are kept.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
     "read_vocabulary",
 ]
 
-#: What reads a file, given the size of its vocabulary if that is known.
+#: Readers of files by format; they take the path, and the size of the vocabulary if known.
 FORMATS: dict[str, Callable[[Path, int | None], Iterator[sparse.csr_array]]] = {
     "npz": read_npz,
     "docword": read_docword,
@@ -43,21 +43,21 @@ FORMATS: dict[str, Callable[[Path, int | None], Iterator[sparse.csr_array]]] = {
 def open_documents(
     source: str, format: str = "auto", vocabulary: Sequence[str] | None = None
 ) -> Iterator[sparse.csr_array]:
-    """The documents of a file, which is not read yet, as CSR blocks (n, W) of counts.
+    """The documents of a file as CSR blocks (n, W) of counts, which are read on iteration.
 
-    W is the words known so far where only the end of the file tells.
+    If only the end of the file tells the vocabulary, W is the number of words so far.
 
     Parameters
     ----------
     source : path of a file on local disk
-    format : npz, docword, ldac, or auto to go by the file's name
-    vocabulary : the word of each column; must be as many as the file says
+    format : npz, docword, ldac, or auto to decide by the file name
+    vocabulary : the word of each column; must have as many words as the file
 
     Raises
     ------
     InputError
-        If there is no such file, or it is none of the formats. What is wrong within, or that the vocabulary is not of
-        its size, is found while the blocks are read.
+        If there is no such file, or the format is unknown. Errors within the file, and a vocabulary of the wrong size,
+        are raised while the blocks are read.
     """
     refuse_url(source)
     path = Path(source)

@@ -1,4 +1,4 @@
-"""What readers of documents have in common."""
+"""Shared parts of the readers of documents."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pathlib import Path
 
 from dpdist.core.errors import InputError
 
-#: Bounds on a block: documents, and entries where it has more than one document.
+#: Largest number of documents of a block, and of entries unless it has a single document.
 BLOCK_DOCUMENTS, BLOCK_ENTRIES = 2**14, 2**19
 
 
 def require_vocabulary(words: int, vocabulary: int | None, path: Path) -> None:
-    """Raise :class:`InputError` unless the vocabulary, if its size is known, has as many words as a file says."""
+    """Raise :class:`InputError` unless the vocabulary, if its size is known, has as many words as the file."""
     if vocabulary is not None and vocabulary != words:
         raise InputError(
             f"the vocabulary should have {words} words, one for each of {path}; got {vocabulary}. "

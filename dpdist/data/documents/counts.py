@@ -1,4 +1,4 @@
-"""Blocks of documents: whole counts as they are stored, or weights; words in order and each once in a document."""
+"""Checks of blocks of documents, with integer counts for storage or real weights, as canonical CSR."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from scipy import sparse
 
 from dpdist.core.errors import InputError
 
-#: Largest number that is kept; words and counts are int32.
+#: Largest index of a word, and largest count, which are int32.
 MOST = int(np.iinfo(np.int32).max)
 
 
 def check_block(block: sparse.sparray, first: int, label: str) -> sparse.csr_array:
-    """Counts as int32 CSR, words in order and each once in a document.
+    """Counts as int32 CSR with sorted, unique indices and no zeros.
 
     Parameters
     ----------
     block : (n, W) SciPy sparse counts
     first : number of its first document, for messages
-    label : what holds the documents, for messages
+    label : name of the documents in messages
 
     Raises
     ------
     InputError
-        If it is not sparse, or a count is not a whole number from 0 on, or a word is out of range.
+        If it is not sparse, a count is not a non-negative integer, or a word is out of range.
     """
     if not sparse.issparse(block) or block.ndim != 2:
         kind = f"an array of shape {block.shape}" if isinstance(block, np.ndarray) else type(block).__name__
@@ -43,13 +43,13 @@ def check_block(block: sparse.sparray, first: int, label: str) -> sparse.csr_arr
 
 
 def check_weights(rows: sparse.csr_array, first: int, label: str) -> sparse.csr_array:
-    """Weights of words as float64 CSR, above zero, words in order and each once in a document.
+    """Weights of words as float64 CSR, positive, with sorted, unique indices.
 
     Parameters
     ----------
     rows : (n, W) weights, such as tf-idf
-    first : number of their first document, for messages
-    label : what holds the documents, for messages
+    first : number of the first document, for messages
+    label : name of the documents in messages
 
     Raises
     ------
@@ -65,7 +65,7 @@ def check_weights(rows: sparse.csr_array, first: int, label: str) -> sparse.csr_
 
 
 def are_whole(amounts: np.ndarray) -> bool:
-    """Whether amounts of words are counts."""
+    """Whether amounts of words are integer counts."""
     return amounts.dtype.kind != "f" or bool((amounts == np.floor(amounts)).all())
 
 
@@ -79,11 +79,11 @@ def _require_words(rows: sparse.csr_array, first: int, label: str) -> None:
 
 
 def _require_amounts(rows: sparse.csr_array, first: int, label: str) -> None:
-    """Raise :class:`InputError` unless all entries are finite, zero or more and not too large."""
+    """Raise :class:`InputError` unless all entries are finite, non-negative and at most :data:`MOST`."""
     amounts = rows.data
     if amounts.dtype.kind not in "biuf":
         raise InputError(f"{label} should hold counts; got dtype {amounts.dtype}. Convert them to integers first.")
-    # NaN is not within any bounds
+    # negated, because comparisons with NaN are false
     wrong = np.flatnonzero(~((amounts >= 0) & (amounts <= MOST)))
     if len(wrong):
         kind = "Negative values in data" if amounts[wrong[0]] < 0 else "NaN, infinity or too large"
@@ -94,7 +94,7 @@ def _require_amounts(rows: sparse.csr_array, first: int, label: str) -> None:
 
 
 def _require_counts(rows: sparse.csr_array, counts: np.ndarray, first: int, label: str) -> None:
-    """Raise :class:`InputError` unless all entries are whole and, where they were summed, not too large."""
+    """Raise :class:`InputError` unless all entries are integers and, after summing, at most :data:`MOST`."""
     wrong = np.flatnonzero((counts > MOST) | (counts != np.floor(counts)))
     if len(wrong):
         raise InputError(
@@ -105,5 +105,5 @@ def _require_counts(rows: sparse.csr_array, counts: np.ndarray, first: int, labe
 
 
 def _document_of(rows: sparse.csr_array, entry: int, first: int) -> str:
-    """What a person calls the document of an entry; numbered from 0."""
+    """Name of the document of an entry in messages; numbered from 0."""
     return f"document {first + int(np.searchsorted(rows.indptr, entry, side='right')) - 1}"

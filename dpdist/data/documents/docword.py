@@ -1,7 +1,7 @@
 """Documents in the UCI format (https://archive.ics.uci.edu/dataset/164/bag+of+words).
 
-Three lines hold the number of documents D, of words W, and of the lines that follow; each of these is
-``document word count``, documents from 1 to D in order and words from 1 to W.
+The first three lines hold the number of documents D, of words W, and of the lines that follow. Each of these is
+``document word count``, with documents from 1 to D in order, and words from 1 to W.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from dpdist.data.documents.counts import MOST
 from dpdist.data.documents.text import numbers_of, opened, read_lines, refuse, shown
 
 _KIND = "text of UCI's docword format"
-#: What the numbers in the first lines are of.
+#: Names of the numbers in the first three lines.
 _HEADER = ("documents", "words", "lines that follow")
 _LINES = re.compile(rb"(?>[ \t]*+\d++[ \t]++\d++[ \t]++\d++[ \t]*+\r?+(?:\n|\Z))*+")
 
 
 def read_docword(path: Path, vocabulary: int | None) -> Iterator[sparse.csr_array]:
-    """Blocks of documents.
+    """The documents in blocks.
 
     Parameters
     ----------
     path : of the file
     vocabulary : number of words, if known
     """
-    # Blocks are of documents that are complete; the lines of the last one are kept for the next block.
+    # Blocks hold complete documents; the lines of the last one, maybe incomplete, are kept for the next block.
     kept, first, seen = np.zeros((0, 3), dtype=np.int64), 1, 0
     with opened(path, _KIND) as stream:
         documents, words, entries = (_number(stream, *line, path) for line in enumerate(_HEADER, 1))
@@ -83,7 +83,7 @@ def _require_sorted(table: np.ndarray, first: int, before: int, path: Path) -> N
 
 
 def _rows(table: np.ndarray, start: int, stop: int, words: int) -> Iterator[sparse.csr_array]:
-    """Documents `start` to `stop` of sorted lines, those without lines among them."""
+    """Documents `start` to `stop` of sorted lines, including those without lines."""
     for first in range(start, stop, BLOCK_DOCUMENTS):
         ends = np.searchsorted(table[:, 0], np.arange(first, min(first + BLOCK_DOCUMENTS, stop) + 1))
         part = table[ends[0] : ends[-1]]

@@ -1,6 +1,6 @@
 """Documents in the format of lda-c (https://github.com/blei-lab/lda-c).
 
-A line is a document, ``M word:count word:count ...`` with M terms, words from 0.
+Each line is a document, ``M word:count word:count ...`` with M terms; words are numbered from 0.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LINES = re.compile(rb"(?>[ \t]*+\d++(?:[ \t]++\d++:\d++)*+[ \t]*+\r?+(?:\n|\Z))
 
 
 def read_ldac(path: Path, vocabulary: int | None) -> Iterator[sparse.csr_array]:
-    """Blocks of documents; as many columns as the vocabulary, or else as there are words so far.
+    """The documents in blocks, with as many columns as the vocabulary, or else as words so far.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def read_ldac(path: Path, vocabulary: int | None) -> Iterator[sparse.csr_array]:
 
 
 def _pairs(numbers: np.ndarray, ends: np.ndarray, first: int, path: Path) -> np.ndarray:
-    """(word, count) of all terms, when the number at the head of each line is that of its terms."""
+    """(word, count) of all terms, after checking that the first number of each line is its number of terms."""
     heads, terms = 2 * ends[:-1] + np.arange(len(ends) - 1), np.diff(ends)
     wrong = np.flatnonzero(numbers[heads] != terms)
     if len(wrong):

@@ -1,4 +1,4 @@
-"""Documents of a NumPy archive: a SciPy matrix in CSR, of ``scipy.sparse.save_npz`` or of ``numpy.savez``."""
+"""Documents in a NumPy archive: a SciPy matrix in CSR, of ``scipy.sparse.save_npz`` or of ``numpy.savez``."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _NPZ = "a NumPy archive of a CSR matrix"
 
 
 def read_npz(path: Path, vocabulary: int | None) -> Iterator[sparse.csr_array]:
-    """Blocks of documents; the archive has arrays ``indptr``, ``indices``, ``data`` and ``shape``.
+    """The documents in blocks; the archive has arrays ``indptr``, ``indices``, ``data`` and ``shape``.
 
     Parameters
     ----------
     path : of the archive
     vocabulary : number of words, if known
     """
-    # The archive's three arrays are read side by side, a block of each at a time.
+    # The archive's three arrays are read in parallel, a block of each at a time.
     with reading(path, _NPZ), contextlib.ExitStack() as stack:
         archive = stack.enter_context(zipfile.ZipFile(path))
         documents, words = _npz_shape(archive, path)
@@ -81,7 +81,8 @@ def _require_boundaries(ends: np.ndarray, start: int, entries: int) -> None:
 
 
 def _bounded(ends: np.ndarray) -> Iterator[np.ndarray]:
-    """Boundaries of documents, cut into parts of at most :data:`BLOCK_ENTRIES` entries or one document, each from 0."""
+    """Boundaries of documents, cut into parts of at most :data:`BLOCK_ENTRIES` entries or one document, each starting
+    at 0."""
     start = 0
     while start < len(ends) - 1:
         stop = max(start + 1, int(np.searchsorted(ends, ends[start] + BLOCK_ENTRIES, side="right")) - 1)
@@ -90,13 +91,13 @@ def _bounded(ends: np.ndarray) -> Iterator[np.ndarray]:
 
 
 class _Member:
-    """An array of a NumPy archive, read from its beginning on.
+    """An array of a NumPy archive, read sequentially.
 
     Parameters
     ----------
     name : for messages
     stream : its bytes
-    kinds : of the dtypes that it may have
+    kinds : allowed kinds of dtypes
     """
 
     def __init__(self, name: str, stream: IO[bytes], kinds: str) -> None:

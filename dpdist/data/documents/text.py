@@ -1,4 +1,4 @@
-"""Lines of numbers, some at a time, gzip's or not; one that is not as it should be is named."""
+"""Lines of numbers, compressed with gzip or not, read in blocks; errors name the line."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import numpy as np
 from dpdist.core.errors import InputError
 from dpdist.data.files import reading
 
-#: Bytes of text read at once.
+#: Bytes of text read at a time.
 _READ_BYTES = 2**22
-#: What some editors begin UTF-8 with, and what files of gzip begin with.
+#: First bytes of UTF-8 files of some editors, and of gzip files.
 _BYTE_ORDER_MARK, _GZIP = "\ufeff", b"\x1f\x8b"
 
 
 @contextlib.contextmanager
 def opened(path: Path, kind: str) -> Iterator[BufferedIOBase]:
-    """A file to read lines from, gzip's or not, whatever its name says; a byte order mark is passed over."""
+    """A file opened for reading lines, decompressed if its content is gzip; a byte order mark is skipped."""
     with reading(path, kind), path.open("rb") as raw:
         packed = path.suffix.lower() == ".gz" or raw.peek(2)[:2] == _GZIP
         with gzip.GzipFile(fileobj=raw) if packed else contextlib.nullcontext(raw) as stream:
@@ -33,7 +33,7 @@ def opened(path: Path, kind: str) -> Iterator[BufferedIOBase]:
 
 
 def read_lines(stream: BufferedIOBase, first: int) -> Iterator[tuple[int, list[bytes]]]:
-    """Some lines at a time, with the number of the first of them; empty lines at the very end are left out."""
+    """Lines in blocks, each with the number of its first line; empty lines at the end are left out."""
     lines = stream.readlines(_READ_BYTES)
     while lines:
         following = stream.readlines(_READ_BYTES)
@@ -45,7 +45,7 @@ def read_lines(stream: BufferedIOBase, first: int) -> Iterator[tuple[int, list[b
 
 
 def numbers_of(lines: list[bytes], first: int, pattern: re.Pattern[bytes], path: Path, form: str) -> np.ndarray:
-    """The numbers of lines that are all as `pattern` says."""
+    """The numbers of lines that all match `pattern`."""
     text = b"".join(lines)
     if pattern.fullmatch(text) is None:
         place = next(i for i, line in enumerate(lines) if not line.strip() or pattern.fullmatch(line) is None)
@@ -54,18 +54,18 @@ def numbers_of(lines: list[bytes], first: int, pattern: re.Pattern[bytes], path:
 
 
 def shown(line: bytes) -> str:
-    """The beginning of a line, as it may stand in a message."""
+    """The beginning of a line, for messages."""
     text = line.decode(errors="replace").strip()
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def refuse(path: Path, line: int, expected: str, got: str) -> NoReturn:
-    """Refuse a line, in a sentence that says what it should do and what it has."""
+    """Raise :class:`InputError` about a line."""
     raise InputError(f"line {line} of {path} should {expected}; got {got}. Mend it, or fetch the file again.")
 
 
 def read_vocabulary(path: str) -> list[str]:
-    """The words of a UTF-8 file that has one a line.
+    """The words of a UTF-8 file with one word a line.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""Files of rows, read a block at a time; a reader for each ending in :data:`READERS`.
+"""Files of rows, read in blocks, with a reader for each ending in :data:`READERS`.
 
-Text is CSV, TSV and their like, plain or compressed; a folder of Parquet files and several files of one kind are one
-table.
+Text is CSV, TSV and similar formats, plain or compressed. A folder of Parquet files is one table, and so are several
+files of one kind.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["READERS", "Choice", "Table", "cells_of", "check_file", "files_of", "
 
 
 def _open_text(path: Path, choice: Choice) -> Table:
-    from dpdist.data.tables.text import open_text  # imported with pandas, which takes long
+    from dpdist.data.tables.text import open_text  # late, as importing pandas takes long
 
     return open_text(path, choice)
 
@@ -38,7 +38,7 @@ def _text_cells(path: Path, name: str, size: int) -> Iterator[list[object]]:
     return text_cells(path, name, size)
 
 
-#: What opens a file, by its ending; see :class:`Table`.
+#: Functions that open a file as a :class:`Table`, by its ending.
 READERS: dict[str, Callable[[Path, Choice], Table]] = {
     **dict.fromkeys(TEXT, _open_text),
     ".npy": open_npy,
@@ -57,35 +57,35 @@ _REFUSED = {
 
 
 def open_table(source: str | Sequence[str], choice: Choice = Choice()) -> Table:  # noqa: B008 (it is a value)
-    """The rows of a file, of a folder of Parquet files, or of several files one after the other, not read yet.
+    """The rows of a file, of a folder of Parquet files, or of several files in order; rows are not read yet.
 
     Parameters
     ----------
-    source : paths on local disk; a pattern such as ``part-*.csv`` is the files that it fits, by name, numbers in
-        names by size: part-2 before part-10
+    source : paths on local disk; a pattern such as ``part-*.csv`` stands for the matching files, sorted by name with
+        numbers by value: part-2 before part-10
     choice : the columns to take
 
     Raises
     ------
     InputError
-        If there is no such file, no reader for its ending, none holds a row, or several do not have the same columns.
+        If a file is missing or has no reader, no file has rows, or several files differ in their columns.
     """
     files = files_of(source, choice)
     return join_tables([open_file(file, choice) for file in files], files)
 
 
 def open_file(path: str, choice: Choice) -> Table:
-    """The rows of a file, which may have none; raises :class:`InputError` as :func:`open_table` does."""
+    """The rows of a file, which may have none; raises :class:`InputError` as :func:`open_table`."""
     return _reader(path)(Path(path), choice)
 
 
 def files_of(source: str | Sequence[str], choice: Choice) -> list[str]:
-    """The files that paths, folders and patterns stand for, each with a reader.
+    """The files that paths, folders and patterns stand for.
 
     Raises
     ------
     InputError
-        If there are none, or if all columns are asked for, and folders have one in their names.
+        If there are none, or if all columns are taken and the names of subfolders hold a partition column.
     """
     given = [source] if isinstance(source, str) else list(source)
     if not given:
@@ -94,12 +94,12 @@ def files_of(source: str | Sequence[str], choice: Choice) -> list[str]:
 
 
 def cells_of(source: str, name: str, size: int) -> Iterator[list[object]]:
-    """The cells of one column of files, of whatever type, some rows at a time.
+    """The cells of one column of files, of any type, in blocks of rows.
 
     Raises
     ------
     InputError
-        If the files have no columns of their own names, or not this one.
+        If the files have no named columns, or not this one.
     """
     cells = {**dict.fromkeys(TEXT, _text_cells), ".parquet": parquet_cells}
     for file in files_of(source, Choice([name])):
@@ -127,13 +127,13 @@ def _files(path: str, choice: Choice) -> list[str]:
 
 
 def _by_number(path: str) -> list[tuple[int, str]]:
-    """What sorts paths as people do, and Dask: part.2 before part.10."""
+    """A sort key that orders numbers in names by value, as Dask does: part.2 before part.10."""
     parts = re.split(r"([0-9]+)", path)
     return [(int(part), part) if place % 2 else (0, part) for place, part in enumerate(parts)]
 
 
 def _refuse_named_folders(path: str, files: Sequence[str]) -> None:
-    """Raise :class:`InputError` if the names of folders in a folder that holds `files` hold a column."""
+    """Raise :class:`InputError` if subfolders of `path` that hold `files` are named by a partition column."""
     folders = {Path(file).parent.relative_to(path) for file in files}
     named = sorted({part for folder in folders for part in folder.parts if "=" in part})
     if named:
@@ -145,7 +145,7 @@ def _refuse_named_folders(path: str, files: Sequence[str]) -> None:
 
 
 def _tell_of_others(path: str) -> None:
-    """Warn where a folder of Parquet files holds files of rows that are none, which are not read."""
+    """Warn if a folder of Parquet files also holds files of rows of other kinds, which are not read."""
     others = [each.name for each in Path(path).iterdir() if ending_of(each.name) in {*READERS} - {".parquet"}]
     if others := sorted(each for each in others if not each.startswith((".", "_"))):
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
@@ -169,17 +169,17 @@ def _reader(path: str) -> Callable[[Path, Choice], Table]:
 
 
 def check_file(path: str) -> None:
-    """Raise :class:`InputError` unless there is a file that a reader takes."""
+    """Raise :class:`InputError` unless the file exists and has a reader."""
     _reader(path)
 
 
 def join_tables(tables: Sequence[Table], files: Sequence[str]) -> Table:
-    """Tables of some files below one another, of which those without rows do not matter.
+    """Tables of several files as one; tables without rows are ignored.
 
     Raises
     ------
     InputError
-        If none has a row, or they do not have the same columns.
+        If none has a row, or they differ in their columns.
     """
     held = [(table, file) for table, file in zip(tables, files, strict=True) if table.shape[0]]
     if not held:

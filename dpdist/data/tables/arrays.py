@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def open_npy(path: Path, choice: Choice) -> Table:
-    """An array of NumPy, mapped into memory."""
+    """A memory-mapped NumPy array."""
     choice.refuse(path)
     with reading(path, "a NumPy array of numbers"):
         array = np.lib.format.open_memmap(path, mode="r")
@@ -40,7 +40,7 @@ def open_npy(path: Path, choice: Choice) -> Table:
 
 
 def open_vectors(path: Path, choice: Choice, value: str) -> Table:
-    """Vectors whose numbers are of dtype `value`."""
+    """Vectors of numbers of dtype `value`."""
     choice.refuse(path)
     dtype = np.dtype(value)
     width = _vector_width(path, dtype)
@@ -55,7 +55,7 @@ def open_vectors(path: Path, choice: Choice, value: str) -> Table:
 
 
 def _vector_width(path: Path, dtype: np.dtype) -> int:
-    """Length of the first vector, when the file's size agrees with it."""
+    """Length of the first vector, checked against the size of the file."""
     size = path.stat().st_size
     if size < 4:
         raise InputError(
@@ -88,7 +88,7 @@ def _require_width(widths: np.ndarray, width: int, start: int, path: Path) -> No
 
 
 def open_hdf5(path: Path, choice: Choice) -> Table:
-    """The data set that a path names within its file, or the only one that can be rows."""
+    """The data set that a path names within its file, or else the only two-dimensional one."""
     choice.refuse(path)
     file, name = parted(path)
     require_file(file)
@@ -114,7 +114,7 @@ def _h5py() -> Any:
 
 
 def _data_set(stored: h5py.File, name: str, file: Path) -> h5py.Dataset:
-    """The data set of a name; without one, the only one of two dimensions."""
+    """The data set of this name; without a name, the only one with two dimensions."""
     found: list[str] = []
     stored.visititems(lambda place, node: found.append(place) if len(getattr(node, "shape", None) or ()) == 2 else None)
     if name:

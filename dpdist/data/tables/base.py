@@ -1,4 +1,4 @@
-"""What readers of files give: a table whose rows are not read yet, and how its columns are chosen."""
+"""The table that readers of files return, whose rows are not read yet, and the choice of its columns."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Table:
 
     Parameters
     ----------
-    shape : (rows, columns); for CSV the rows are an estimate
-    dtype : of the rows as they will be stored
-    names : of the columns, where the file tells them
-    part : given where to start and stop, gives those rows; None where a file can only be read from its beginning
-    stream : of such a file: given a number of rows, yields all rows in order in arrays of about that many
-    chunk : rows that are best read together, where the file tells
+    shape : (rows, columns); for CSV, the number of rows is an estimate
+    dtype : of the rows when stored
+    names : of the columns, if the file has them
+    part : returns the rows from a start to a stop; None if the file can only be read from its beginning
+    stream : for such a file, yields all rows in order, in arrays of about the given number of rows
+    chunk : number of rows that are best read together, if known
     """
 
     shape: tuple[int, int]
@@ -35,7 +35,7 @@ class Table:
     chunk: int | None = None
 
     def blocks(self, rows: int) -> Iterator[np.ndarray]:
-        """All rows in order, as (n, columns) arrays of about so many rows."""
+        """All rows in order, as (n, columns) arrays of about `rows` rows."""
         if self.stream is not None:
             yield from self.stream(rows)
         elif self.part is not None:
@@ -44,7 +44,7 @@ class Table:
 
 
 def stored_dtype(dtype: np.dtype, what: str) -> np.dtype:
-    """`dtype` as stored, or :class:`InputError` if `what` does not hold real numbers."""
+    """The dtype in which `what` is stored; raises :class:`InputError` if it does not hold real numbers."""
     if dtype.kind == "b":
         return np.dtype(np.uint8)
     if dtype.kind not in "iuf" or dtype.itemsize > 8:
@@ -53,29 +53,29 @@ def stored_dtype(dtype: np.dtype, what: str) -> np.dtype:
 
 
 class NoColumnError(InputError):
-    """A column that is asked for by name is not there."""
+    """A column chosen by name does not exist."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Columns that are asked for by name.
+    """A choice of columns by name.
 
     Parameters
     ----------
-    take : those to take, in this order; None for all
-    drop : those to leave out
+    take : columns to take, in this order; None for all
+    drop : columns to leave out
     """
 
     take: Sequence[str] | None = None
     drop: Sequence[str] = ()
 
     def of(self, names: Sequence[str], path: Path, index: Sequence[str] = ()) -> list[str]:
-        """The columns to take among `names`, each of which must be there once; not an index that nobody asked for.
+        """The chosen columns among `names`, without an `index` that was not asked for.
 
         Raises
         ------
         NoColumnError, InputError
-            If one that is named is not there; if one is there twice, or none is left.
+            If a chosen column does not exist; if one exists or is chosen twice, or none is left.
         """
         there = Counter(names)
         missing = [name for name in (*(self.take or ()), *self.drop) if not there[name]]
@@ -95,13 +95,13 @@ class Choice:
         return chosen
 
     def refuse(self, path: Path) -> None:
-        """Raise :class:`NoColumnError` if any is asked for, of a file whose columns have no names."""
+        """Raise :class:`NoColumnError` if columns are chosen from a file without names of columns."""
         if self.take is not None or self.drop:
             raise NoColumnError(f"columns are chosen by name where there are names; {path} has none. Leave them out.")
 
 
 def not_numbers(names: Sequence[str], path: Path, got: str, way_on: str) -> InputError:
-    """That some columns, the first of which holds what was `got`, should hold numbers."""
+    """The error that some columns, of which the first holds `got`, should hold numbers."""
     told = ", ".join(f"'{name}'" for name in names)
     columns = f"column{'s' if len(names) > 1 else ''} {told}"
     return InputError(f"{columns} of {path} should hold numbers; got {got}. {way_on}")

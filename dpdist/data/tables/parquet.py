@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     import pyarrow
     from pyarrow.parquet import ParquetFile
 
-#: How the names begin that pandas and Dask give to a Parquet column holding an index without a name.
+#: Prefixes of the names that pandas and Dask give to a column with an unnamed index.
 _UNNAMED_INDEX = ("__index_level_", "__null_dask_index__")
-#: Rows read at once to find a vector.
+#: Number of rows read at a time to find a vector.
 _LOOKED_AT = 64
 
 
 def open_parquet(path: Path, choice: Choice) -> Table:
-    """The columns of a file, or its one column of vectors."""
+    """The columns of a file, or its single column of vectors."""
     with reading(path, "Parquet"):
         file = _pyarrow("parquet").ParquetFile(path, memory_map=True)
         schema = file.schema_arrow
@@ -64,7 +64,7 @@ def open_parquet(path: Path, choice: Choice) -> Table:
 
 
 def parquet_cells(path: Path, name: str, size: int) -> Iterator[list[object]]:
-    """The cells of a column, some rows at a time."""
+    """The cells of a column, in blocks of rows."""
     with reading(path, f"Parquet with a column '{name}'"):
         file = _pyarrow("parquet").ParquetFile(path, memory_map=True)
         Choice([name]).of(file.schema_arrow.names, path)
@@ -73,7 +73,7 @@ def parquet_cells(path: Path, name: str, size: int) -> Iterator[list[object]]:
 
 
 def _index_columns(schema: pyarrow.Schema) -> list[str]:
-    """Columns that hold the index of a data frame: those that pandas or Dask recorded as such, whatever their names."""
+    """Columns with the index of a data frame, as recorded by pandas or Dask."""
     recorded = (schema.pandas_metadata or {}).get("index_columns", [])
     unnamed = [name for name in schema.names if name.startswith(_UNNAMED_INDEX)]
     return unnamed + [name for name in recorded if isinstance(name, str)]  # a range is recorded as a dictionary
@@ -103,12 +103,12 @@ def _require_numbers(kinds: list[pyarrow.DataType], names: list[str], path: Path
 
 
 def _arrow_dtype(kind: pyarrow.DataType, name: str, path: Path) -> np.dtype:
-    """The dtype for a column of numbers."""
+    """The stored dtype of a column of numbers."""
     return stored_dtype(np.dtype(kind.to_pandas_dtype()), f"column '{name}' of {path}")
 
 
 def _list_width(file: ParquetFile, name: str) -> int:
-    """Length of the first vector that is there."""
+    """Length of the first vector that is not missing."""
     for batch in file.iter_batches(_LOOKED_AT, columns=[name]):
         column = batch.column(0).drop_null()
         if len(column):
@@ -135,7 +135,7 @@ def _vector_block(batch: pyarrow.RecordBatch, name: str, width: int, dtype: np.d
 
 
 def _arrow_values(values: pyarrow.Array, name: str, dtype: np.dtype, path: Path) -> np.ndarray:
-    """Numbers as `dtype`; missing ones become NaN, which integers have not."""
+    """Numbers as `dtype`; missing ones become NaN, or raise :class:`InputError` for integer dtypes."""
     if values.null_count and dtype.kind != "f":
         raise InputError(
             f"column '{name}' of {path} should be complete, for {dtype} cannot say that a number is missing; "

@@ -1,4 +1,4 @@
-"""Rows in files as a source: parts of files that can be read anywhere are read where they are needed, others once."""
+"""Sources for files of rows: formats with random access are read when needed, text is read once into memory."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from dpdist.data.tables import Choice, Table, files_of, join_tables, open_file, 
 from dpdist.data.tables.base import NoColumnError
 from dpdist.models.families.base import Rows
 
-#: Numbers of text that are held in memory, at most.
+#: Largest number of values of text that are held in memory.
 MOST_HELD = 2**27
 
 
 @dataclass(frozen=True, eq=False)
 class FilePartition(Partition):
-    """A range of rows of files, which are opened where it is loaded.
+    """A range of rows of files, which are opened when it is loaded.
 
     Parameters
     ----------
-    files : those alone that hold rows of it
-    first : its first row, counted from where these files begin
+    files : only those with rows of the partition
+    first : its first row, counted from the beginning of these files
     dtype : of the rows of all files of the source
     """
 
@@ -53,7 +53,7 @@ class FileSource(TableSource):
     Parameters
     ----------
     files : their paths
-    tables : what each of them holds of the chosen columns
+    tables : the opened files, with the chosen columns
     choice : the columns to take
     weights : (N,) row weights, optional
     """
@@ -76,7 +76,7 @@ class FileSource(TableSource):
 
 
 def known_source(paths: str | Sequence[str], known: Names | None, weights: Weights = None) -> Source:
-    """The rows of files, of which the columns that a model knows are taken if they are there; else all are."""
+    """The rows of files, with the columns of a model if the files have them all, else with all columns."""
     if known is None:
         return file_source(paths, Choice(), weights)
     try:
@@ -94,7 +94,7 @@ def file_source(paths: str | Sequence[str], choice: Choice, weights: Weights = N
     Raises
     ------
     InputError
-        As :func:`dpdist.data.tables.open_table` does, or if text is too large to be held in memory.
+        As :func:`dpdist.data.tables.open_table`, or if text is too large for memory.
     """
     files = files_of(paths, choice)
     tables = [open_file(file, choice) for file in files]

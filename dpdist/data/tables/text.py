@@ -1,5 +1,5 @@
-"""Text with a row a line, plain or compressed: cells parted by commas, semicolons, tabs or bars, as the first line has
-them, or by blanks; with another separator than the comma, numbers may have a decimal comma."""
+"""Text with one row a line, plain or compressed. The first line decides whether cells are separated by commas,
+semicolons, tabs, bars or blanks; with other separators than the comma, numbers may have a decimal comma."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ from dpdist.data.exact import EXACT, require_exact, require_exact_column
 from dpdist.data.files import reading
 from dpdist.data.tables.base import Choice, Table, not_numbers
 
-#: What cells may be parted by; the first where a line has none of them.
+#: Separators of cells; the first one is the default.
 _SEPARATORS = ",;\t|"
-#: What parts cells by blanks, one or more, as pandas and the module re read it.
+#: Pattern for one or more blanks as separator.
 _BLANKS = r"\s+"
-#: What a file holds where a number is missing, in its first line.
+#: Cells of the first line that stand for a missing number.
 _MISSING = {"", "NA", "N/A", "NULL", "null", "None"}
 #: A number with a decimal comma.
 _COMMA = re.compile(r"\s*[-+]?\d*,\d+([eE][-+]?\d+)?\s*")
 #: A whole number.
 _INTEGER = re.compile(r"\s*[-+]?\d+\s*")
-#: Columns from which on a line of 0, 1, 2 and so on is hardly a row of whole numbers by chance.
+#: Least number of columns at which a line 0, 1, 2 and so on is unlikely to be a row of integers by chance.
 _TELLING = 4
-#: Lines by which it is told how a file is written.
+#: Number of lines from which the format of a file is detected.
 _LOOKED_AT = 50
-#: How pandas is told to leave cells as they are written.
+#: Options of pandas to leave cells as they are written.
 _AS_WRITTEN: dict[str, Any] = {"dtype": str, "keep_default_na": False, "skipinitialspace": True}
-#: Bytes read at once to count lines.
+#: Bytes read at a time to count lines.
 _READ_BYTES = 2**20
 
 
 @dataclass(frozen=True)
 class _Dialect:
-    """How a file is written: what parts cells, the decimal mark, and whether its first line names the columns."""
+    """The format of a file: separator, decimal mark, and whether the first line names the columns."""
 
     separator: str
     decimal: str
     header: bool
 
     def frames(self, path: Path, size: int, places: list[int] | None) -> Iterator[pd.DataFrame]:
-        """Frames of `size` rows, columns named by their places in the file."""
-        # low_memory guesses the type of a column piece by piece, which mixes them
+        """Frames of `size` rows, whose columns are named by their positions in the file."""
+        # low_memory=True would infer dtypes piece by piece, which mixes them within a column
         with pd.read_csv(
             path,
             decimal=self.decimal,
             header=0 if self.header else None,
-            chunksize=size,  # no usecols, for with it pandas takes lines of too many cells, whose numbers are shifted
+            chunksize=size,  # no usecols, with which pandas accepts lines with too many cells
             low_memory=False,
             skipinitialspace=True,
             **_parting(self.separator),
@@ -65,7 +65,7 @@ class _Dialect:
 
 
 def open_text(path: Path, choice: Choice) -> Table:
-    """The columns of numbers in text; the rows are an estimate."""
+    """The columns of numbers in text; the number of rows is an estimate."""
     with reading(path, "text of numbers"):
         dialect, names, looked_at = _looked_at(path)
         if len(names) == 1:
@@ -86,8 +86,8 @@ def open_text(path: Path, choice: Choice) -> Table:
 
 
 def _require_no_gaps(path: Path) -> None:
-    """Raise :class:`InputError` for an empty line between others: of one column it is a row that lacks its number, and
-    pandas passes it over."""
+    """Raise :class:`InputError` for an empty line between others. In a file of one column this is a row whose number is
+    missing, which pandas would skip."""
     empty, begun = 0, False
     with _opened(path) as stream:
         for number, line in enumerate(stream, 1):
@@ -100,7 +100,7 @@ def _require_no_gaps(path: Path) -> None:
 
 
 def text_cells(path: Path, name: str, size: int) -> Iterator[list[object]]:
-    """The cells of a column as they are written, some rows at a time."""
+    """The cells of a column as they are written, in blocks of rows."""
     with reading(path, f"text with a column '{name}'"):
         dialect, names, _ = _looked_at(path)
         Choice([name]).of(names, path)
@@ -111,25 +111,25 @@ def text_cells(path: Path, name: str, size: int) -> Iterator[list[object]]:
 
 
 def _looked_at(path: Path) -> tuple[_Dialect, list[str], int]:
-    """How a file is written and what its columns are called, by its first lines, and how many rows these hold."""
+    """The format of a file and the names of its columns, from its first lines, and the number of rows in these."""
     separator = _separator(path)
     head = pd.read_csv(path, **_parting(separator), header=None, nrows=_LOOKED_AT, **_AS_WRITTEN)
     cells = [[str(cell) for cell in row] for row in head.to_numpy()]
     commas = any(_COMMA.fullmatch(cell) for line in cells[1:] or cells for cell in line)
-    decimal = "," if separator != "," and commas else "."  # pandas reads numbers with points all the same
+    decimal = "," if separator != "," and commas else "."  # pandas also accepts points
     dialect = _Dialect(separator, decimal, _names_columns(cells, decimal, path))
     names = cells[0] if dialect.header else [str(i) for i in range(len(cells[0]))]
     return dialect, names, len(head) - dialect.header
 
 
 def _parting(separator: str) -> dict[str, str | None]:
-    """How pandas is told to part cells; among blanks what follows # is a comment, as NumPy writes it."""
+    """Options of pandas for a separator; with blanks, # begins a comment, as in files of NumPy."""
     return {"sep": separator, "comment": "#" if separator == _BLANKS else None}
 
 
 def _separator(path: Path) -> str:
-    """What parts the cells of the first line that has any and is no comment: what leaves numbers with decimal commas,
-    or else what there is most of outside of quotes; or blanks, where the next line is of numbers between them."""
+    """The separator of cells in the first line that is not empty or a comment: the one that leaves numbers with decimal
+    commas, or else the most frequent one outside of quotes; blanks, if the next line is numbers between blanks."""
     with _opened(path) as stream:
         texts = (line for each in stream for line in each.decode("utf-8-sig", errors="replace").splitlines())
         lines = list(islice((line for line in texts if line.strip() and not line.lstrip().startswith("#")), 2))
@@ -140,18 +140,18 @@ def _separator(path: Path) -> str:
 
 
 def _are_numbers(cells: list[str]) -> bool:
-    """Whether cells are numbers, two or more, with points or decimal commas."""
+    """Whether cells are two or more numbers, with points or decimal commas."""
     return len(cells) > 1 and all(_is_number(cell, ".") or _COMMA.fullmatch(cell) for cell in cells)
 
 
 def _opened(path: Path) -> IO[Any]:
-    """The bytes of the text, whatever compressed it."""
+    """The bytes of the text, decompressed."""
     opened: IO[Any] = fsspec.open(str(path), "rb", compression="infer").open()
     return opened
 
 
 def _numbers(frame: pd.DataFrame, names: list[str], places: list[int], path: Path) -> np.ndarray:
-    """Columns as float64, side by side; raises :class:`InputError` naming those that hold other things."""
+    """Columns as a float64 array; raises :class:`InputError` naming the columns with other contents."""
     found = {i: pd.to_numeric(frame[i], errors="coerce") for i in places}
     wrong = {i: frame[i][found[i].isna() & frame[i].notna()] for i in places}
     lost = [i for i in places if len(wrong[i])]
@@ -165,10 +165,10 @@ def _numbers(frame: pd.DataFrame, names: list[str], places: list[int], path: Pat
 
 
 def _exact(column: pd.Series, numbers: pd.Series, name: str, path: Path) -> np.ndarray:
-    """The numbers of a column as float64; raises :class:`InputError` for whole ones that it rounds."""
+    """The numbers of a column as float64; raises :class:`InputError` for integers that it rounds."""
     where = f"in column '{name}' of {path}"
     require_exact_column(np.asarray(numbers), where)
-    if numbers.dtype.kind == "f" and column.dtype.kind not in "iuf":  # text, maybe of more digits than 64 bits hold
+    if numbers.dtype.kind == "f" and column.dtype.kind not in "iuf":  # text may have more digits than 64 bits hold
         for each in column[numbers.abs() > EXACT].astype(str).str.strip():
             if _INTEGER.fullmatch(each):
                 require_exact(int(each), where)
@@ -178,12 +178,12 @@ def _exact(column: pd.Series, numbers: pd.Series, name: str, path: Path) -> np.n
 def _names_columns(cells: list[list[str]], decimal: str, path: Path) -> bool:
     """Whether the first of some lines names the columns.
 
-    So it does where a cell is no number, and where all are what pandas calls columns without names: 0, 1, 2 and so on.
+    It does if a cell is not a number, or if the cells are pandas' names of unnamed columns: 0, 1, 2 and so on.
 
     Raises
     ------
     InputError
-        If they are that, and may be numbers as well.
+        If they are 0, 1, 2 and so on, but may be numbers as well.
     """
     first = cells[0]
     if not all(_is_number(cell, decimal) for cell in first):
@@ -212,7 +212,7 @@ def _is_number(cell: str, decimal: str) -> bool:
 
 
 def _count_lines(path: Path) -> int:
-    """Line ends of whichever kind; blank lines and ends inside quotes count too."""
+    """Number of line ends of either kind, including those of blank lines and inside quotes."""
     feeds = returns = 0
     with _opened(path) as stream:
         while piece := stream.read(_READ_BYTES):
