@@ -1,1 +1,1 @@
-"""Where a run computes, and runs that go on without a terminal."""
+"""Clusters on which runs are computed, and submission of runs that continue without a terminal."""

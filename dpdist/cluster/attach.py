@@ -1,7 +1,7 @@
-"""Watching a run from afar: what its scheduler remembers of it, then what happens, drawn as a local run draws it.
+"""Following a run from elsewhere: its stored events, then new ones, drawn as for a local run.
 
-The scheduler is asked again and again: Dask's subscriptions are lost, without a word, by a client that had to connect
-again, while what a scheduler keeps (the last thousand events of a topic) has all that happens between two questions.
+The scheduler is polled. A client that had to reconnect silently loses its subscriptions to events, but the events that
+a scheduler stores (the last thousand of a topic) include all that happened between two polls.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from dpdist.cluster.metrics import connection
 from dpdist.runs.events import TOPICS, Event, Happening, NoteEvent, in_order
 from dpdist.runs.progress import LiveProgress
 
-#: Seconds between two questions.
+#: Seconds between two polls.
 EVERY = 1.0
 
 
 class EventSource(Protocol):
-    """What following asks of a Dask client."""
+    """The part of a Dask client that is used here."""
 
     status: str
 
     def get_events(self, topic: str) -> Iterable[tuple[float, object]]:
-        """What the scheduler kept: pairs of the time of arrival and a message."""
+        """The stored events of a topic: pairs of the time of arrival and a message."""
 
 
 def follow(client: EventSource, console: Console, run: str, every: float = EVERY) -> NoteEvent | None:
-    """Draw what has happened to a run and what happens, until it ends or Ctrl-C; the last word is for the caller.
+    """Draw the past and new events of a run until it ends or Ctrl-C; the caller prints the final sentence.
 
     Parameters
     ----------
     client : of the run's scheduler
     console : to draw on
     run : label of the run
-    every : seconds between two questions
+    every : seconds between two polls
 
     Returns
     -------
@@ -54,7 +54,7 @@ def follow(client: EventSource, console: Console, run: str, every: float = EVERY
         try:
             for events in listen(client, run, every):
                 for event in events:
-                    # One that a later session follows has not ended the run.
+                    # An end followed by a later session did not end the run.
                     last = event is events[-1]
                     if last and isinstance(event, NoteEvent) and event.about == Happening.ENDED.value:
                         return event
@@ -68,7 +68,7 @@ def follow(client: EventSource, console: Console, run: str, every: float = EVERY
 
 
 def listen(client: EventSource, run: str, every: float = EVERY) -> Iterator[list[Event]]:
-    """Events of a run, none doubled: first those its scheduler kept, then what is new at each question."""
+    """Events of a run without duplicates: first the stored ones, then the new ones of each poll."""
     last: dict[tuple[str, str], int] = {}
     while True:
         with connection(client):

@@ -1,7 +1,7 @@
-"""A certificate authority of one cluster's own, and a certificate for each of its three parts.
+"""A certificate authority for one cluster, and a certificate for each of its three roles.
 
-Scheduler, workers and client each show a certificate that this authority signed, and accept no other: whoever has no
-key signed here can neither read what goes over the wire nor run anything on the cluster.
+Scheduler, workers and client each present a certificate signed by this authority, and accept no other. A process
+without a key signed here can neither read the traffic nor run code on the cluster.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from dpdist.core.errors import InputError, OutputExistsError
 
-#: The parts of a cluster, each with a certificate of its own.
+#: The roles of processes in a cluster, each with its own certificate.
 Role = Literal["scheduler", "worker", "client"]
 ROLES: tuple[Role, ...] = ("scheduler", "worker", "client")
-#: Days before the end of a certificate from which it is reported.
+#: Number of days before the end of a certificate at which warnings begin.
 NOTICE_DAYS = 7
-#: Certificates hold from a day earlier, for hosts whose clocks are behind.
+#: Certificates are valid from a day earlier, for hosts whose clocks are behind.
 _BACKDATED = timedelta(days=1)
 _MAX_DAYS = 36500
 _HOST_NAME = re.compile(r"(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(\.[A-Za-z0-9_-]{1,63})*")
@@ -59,8 +59,8 @@ def make_certificates(
     Parameters
     ----------
     folder : must not exist, or be empty
-    hosts : names and addresses that the certificates are for
-    days : how long they hold, from now
+    hosts : names and addresses for which the certificates are valid
+    days : period of validity, from now
 
     Raises
     ------
@@ -109,7 +109,7 @@ def _alternative_name(host: str) -> x509.GeneralName:
 def _certificate(
     common: str, key: _Key, authority: _Key, days: int, names: Sequence[x509.GeneralName] = ()
 ) -> x509.Certificate:
-    """A part's certificate for these names, or without names the authority's own."""
+    """The certificate of a role for these names, or, without names, that of the authority."""
     signs, now = not names, datetime.now(UTC)
     builder = x509.CertificateBuilder(_AUTHORITY, _name(common), key.public_key(), x509.random_serial_number())
     builder = builder.not_valid_before(now - _BACKDATED).not_valid_after(now + timedelta(days=days))
@@ -132,7 +132,7 @@ def _certificate(
 def _write_pair(folder: Path, name: str, certificate: x509.Certificate, key: _Key) -> None:
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     for end, data, mode in (("pem", certificate.public_bytes(Encoding.PEM), 0o644), ("key", private, 0o600)):
-        # Opened with its mode: the file never has wider permissions.
+        # Created with its mode, so that the file never has wider permissions.
         with open(os.open(folder / f"{name}.{end}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
             stream.write(data)
             stream.flush()
@@ -140,7 +140,7 @@ def _write_pair(folder: Path, name: str, certificate: x509.Certificate, key: _Ke
 
 
 def certificate_faults(folder: Path, roles: Sequence[Role] = ROLES, private: bool = True) -> list[str]:
-    """What is wrong with the files of these roles: a sentence for each fault, none if all is well.
+    """Faults of the files of these roles, as sentences; empty if all are valid.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def certificate_faults(folder: Path, roles: Sequence[Role] = ROLES, private: boo
 
 
 def _faults(folder: Path, name: str) -> Iterator[str]:
-    """Of one certificate, all files of which are there."""
+    """Faults of one certificate whose files all exist."""
     path, now = folder / f"{name}.pem", datetime.now(UTC)
     try:
         certificate, authority = (x509.load_pem_x509_certificate(p.read_bytes()) for p in (path, folder / "ca.pem"))
@@ -179,7 +179,7 @@ def _faults(folder: Path, name: str) -> Iterator[str]:
 
 
 def ending_soon(folder: Path, roles: Sequence[Role] = ROLES) -> list[str]:
-    """A sentence for each certificate, all of which are well, that ends within :data:`NOTICE_DAYS`."""
+    """A sentence for each valid certificate that ends within :data:`NOTICE_DAYS`."""
     paths = [folder / f"{name}.pem" for name in ("ca", *roles)]
     ends = {path: x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc for path in paths}
     return [

@@ -1,7 +1,7 @@
-"""The coordinator of a submitted run: what its job runs, once or as often as it takes.
+"""The coordinator of a submitted run, which its job starts, once or several times.
 
-It reads what was asked for from the run itself, becomes its one writer, starts the cluster and drives the run. Its exit
-status tells whatever started it how to go on; see :mod:`dpdist.cluster.submission.base`.
+It reads the submission from the run's place, becomes the only writer of the run, starts the cluster and drives the run.
+Its exit status tells the job how to continue; see :mod:`dpdist.cluster.submission.base`.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from dpdist.runs.run import Run
 from dpdist.storage.commits import commits
 from dpdist.storage.preparing import PreparationStore
 
-#: Seconds to wait for a coordinator that was told to end, or whose machine died, before this one gives up.
+#: Seconds to wait for a previous coordinator that is ending or dead, before this one gives up.
 PATIENCE = 120.0
 
 
 def coordinate(run: str | os.PathLike[str], console: Console) -> int:
-    """Run what was asked of a run to its end.
+    """Drive a submitted run to its end.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def coordinate(run: str | os.PathLike[str], console: Console) -> int:
 
     Returns
     -------
-    status : for the process to exit with
+    status : exit status of the process
     """
     place = place_of(run)
     number, request = latest_request(place)
@@ -70,16 +70,16 @@ def coordinate(run: str | os.PathLike[str], console: Console) -> int:
 
 
 def _reached(place: Place) -> tuple[list[int], Mapping[str, object]]:
-    """How far the run at a place is: its checkpoints, and what is kept of the passes before the first."""
+    """The progress of the run at a place: its checkpoints, and the stored results of the passes before the first."""
     kept: Mapping[str, object] = {}
-    with suppress(CheckpointError):  # of what is damaged it is told where the run is to go on
+    with suppress(CheckpointError):  # damage is reported when the run is continued
         preparation = PreparationStore.found(place)
         kept = {} if preparation is None else preparation.told["entries"]
     return commits(place), kept
 
 
 def _run(place: Place, number: int, request: Request, console: Console) -> str:
-    """What the run found; it holds the run from the first moment, though its store takes over later."""
+    """The outcome of the run. The lease is held from the first moment, until the run's store takes over."""
     guard = take_lease(place, PATIENCE, partial(say, console))
     forget(place, number, End)
     sink = _Outlets(request.identity, console)
@@ -103,7 +103,7 @@ def _run(place: Place, number: int, request: Request, console: Console) -> str:
 
 
 class _Outlets:
-    """Tells events to the log and to whoever is attached."""
+    """Sends events to the log and to attached viewers."""
 
     def __init__(self, run: str, console: Console) -> None:
         self.backend: DaskBackend | None = None
@@ -111,20 +111,20 @@ class _Outlets:
         self._broadcast = Broadcast(run, SchedulerOutlet(lambda: self.backend and self.backend.client).send)
 
     def tell(self, event: Event) -> None:
-        """Take one event."""
+        """Send one event."""
         if not isinstance(event, BatchEvent):
             say(self._console, event_line(event))
         self._broadcast.tell(event)
 
     def end(self, sentence: str, happening: Happening = Happening.ENDED) -> None:
-        """Take the last word."""
+        """Send the final sentence."""
         self.last = sentence
         self._broadcast.tell(note(happening, sentence))
         self._broadcast.close()
 
 
 def prepared(place: Place, request: Request, backend: Backend) -> Run:
-    """The run, from its beginning or its last checkpoint."""
+    """The run, new or resumed from its last checkpoint."""
     if has_begun(place, request):
         source = source_of(run_at(place.label), request.data)
         run = gone_on(place.label, source, backend, request.max_laps, request.max_time, request.holdout)

@@ -1,7 +1,7 @@
-"""``dpdist doctor``: what is wrong with a cluster before a run finds out, and what to do about it.
+"""Checks of a cluster before a run (``dpdist doctor``): what is wrong, and what to do about it.
 
-Is the run's place fit for one, do workers come with this process's versions, and do they read the data that it reads?
-What else may be wrong, such as certificates that do not fit, the launch itself says.
+They check that the run's place can be written, that workers arrive with the versions of this process, and that they
+read the same data. Other faults, such as invalid certificates, are reported by the launch itself.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from dpdist.core.places.objects import ObjectPlace
 from dpdist.data import as_source
 from dpdist.execution.dask import refuse_other_versions
 
-#: Seconds for which requests to an object store are repeated here.
+#: Seconds for which requests to an object store are repeated in these checks.
 _PATIENCE = 20.0
 
 
 class Level(Enum):
-    """How bad a finding is; a fault makes runs fail, or end at other bits. With the colour it is shown in."""
+    """The severity of a finding, with its colour; a fault makes runs fail or end with other bits."""
 
     OK = "ok", "green"
     WARNING = "warning", "yellow"
@@ -44,7 +44,7 @@ class Level(Enum):
 
 
 class Finding(NamedTuple):
-    """One line of the examination: how bad, what was looked at, and what there is and what to do about it."""
+    """A result of a check: severity, subject, and what was found or has to be done."""
 
     level: Level
     subject: str
@@ -73,7 +73,7 @@ def doctor(
 
 
 def examine(cluster: Path, run: str | None, data: str | None, wait: float) -> list[Finding]:
-    """All findings; the cluster is launched, and closed again, with `wait` seconds for workers to come."""
+    """All findings; the cluster is launched, given `wait` seconds for workers to arrive, and closed again."""
     found: list[Finding] = []
     with _faults_of("configuration", found):
         config = read_cluster(cluster)
@@ -98,7 +98,7 @@ def examine(cluster: Path, run: str | None, data: str | None, wait: float) -> li
 
 @contextlib.contextmanager
 def _faults_of(subject: str, found: list[Finding]) -> Iterator[None]:
-    """Errors and warnings become findings."""
+    """Convert errors and warnings to findings."""
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
         try:
@@ -110,13 +110,13 @@ def _faults_of(subject: str, found: list[Finding]) -> Iterator[None]:
 
 
 def check_certificates(config: ClusterConfig) -> list[Finding]:
-    """Which certificates, of those that serve, end soon?"""
+    """Findings about certificates in use that end soon."""
     soon = [] if config.certificates is None else ending_soon(config.certificates, config.roles)
     return [Finding(Level.WARNING, "certificates", each) for each in soon]
 
 
 def check_workers(client: Client, expected: int | None, wait: float) -> list[Finding]:
-    """Did the workers come that were asked for, in the time given? Raises if one has other versions."""
+    """A finding on whether the expected workers arrived in time; raises if one has other versions."""
     began = time.monotonic()
     with contextlib.suppress(TimeoutError):
         client.wait_for_workers(expected or 1, timeout=wait)
@@ -133,7 +133,7 @@ def check_workers(client: Client, expected: int | None, wait: float) -> list[Fin
 
 
 def check_run(config: ClusterConfig, run: str) -> list[Finding]:
-    """Can the coordinator write a run at a path or URL?"""
+    """Findings on whether the coordinator can write a run at a path or URL."""
     config.check_run_path(run)
     place = place_of(run)
     place = LocalPlace(_existing(place.path)) if isinstance(place, LocalPlace) else ObjectPlace(run, _PATIENCE)
@@ -142,12 +142,12 @@ def check_run(config: ClusterConfig, run: str) -> list[Finding]:
 
 
 def _existing(path: Path) -> Path:
-    """The folder itself, or the nearest above it that is there: trying to write makes none."""
+    """The nearest existing folder at or above a path, as the check must not create any."""
     return next(each for each in (path, *path.parents) if each.exists())
 
 
 def try_place(place: Place) -> list[str]:
-    """What a place does not keep of that on which a run relies; nothing is left there."""
+    """Guarantees that runs rely on and a place does not give; no files remain there."""
     folder = f"doctor-{uuid.uuid4().hex}"
     name, first, second = f"{folder}/trial", b"first", os.urandom(1000)
     try:
@@ -167,7 +167,7 @@ def try_place(place: Place) -> list[str]:
 
 
 def check_data_on(client: Client, data: str, ours: str) -> Sequence[Finding]:
-    """Does every worker read the rows that this process reads?"""
+    """Findings on whether every worker reads the same rows as this process."""
     seen = client.run(look_at_data(), data, on_error="return")
     wrong = {
         f"a worker on {address} read other rows ({theirs}); put them where all see them under one path, or on s3://."
@@ -179,9 +179,9 @@ def check_data_on(client: Client, data: str, ours: str) -> Sequence[Finding]:
 
 
 def look_at_data() -> Callable[[str], str]:
-    """What reads both ends of the rows at a path, and tells their shape and a digest of a few partitions.
+    """A function that reads both ends of the rows at a path, and returns their shape and a digest of a few partitions.
 
-    Made here, it is sent as code, not by name: workers may have another dpdist.
+    It is a closure, so that it is sent as code and not by name: workers may have another dpdist.
     """
 
     def tell(data: str) -> str:

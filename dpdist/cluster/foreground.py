@@ -1,4 +1,4 @@
-"""What commands that run here have in common: where they run, how work is driven, what is said at the end."""
+"""Shared parts of commands that run in the foreground: choice of the backend, driving of a run, final message."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ _SECONDS = typer.Option(
 )
 CheckpointSeconds = Annotated[float, _SECONDS]
 ResumedSeconds = Annotated[float | None, _SECONDS]
-#: What a lap is expected to take, before anything but the data's shape is known: components, seconds for each number of
-#: a row and component, and the numbers of a sparse row that are not zero.
+#: Estimate of a lap from the shape of the data alone: number of components, seconds per value of a row and component,
+#: and number of non-zero values of a sparse row.
 COMPONENTS, NUMBER_SECONDS, ENTRIES = 50, 1.5e-8, 100
-#: Seconds that the tasks of a lap take on a local cluster beside their work.
+#: Overhead of the tasks of a lap on a local cluster, in seconds.
 TASK_SECONDS = 1.5
 
 Out = Annotated[str, typer.Option(help="Folder to write to.")]
 
-#: What is there after a command was stopped that goes on with what it did, and after one that does not.
+#: Messages after stopping a command that can be continued, and one that cannot.
 KEPT = "what was done is kept, and the same command goes on with it."
 NOT_KEPT = "nothing of it is kept; give the command again."
 
 
 @contextmanager
 def stopped_by_signals(what_is_there: Callable[[], str]) -> Iterator[None]:
-    """Within it a signal ends the command, once, with a sentence about what is there then."""
+    """Within this context, a signal ends the command with a sentence that includes `what_is_there()`."""
     try:
         with obeying_signals():
             yield
@@ -65,7 +65,8 @@ def backend_of(
     *,
     stopped: str,
 ) -> Iterator[Backend]:
-    """What :func:`launcher_of` starts, while it is needed; a signal ends the command, which then says what is there."""
+    """The backend of :func:`launcher_of` while needed; a signal ends the command with a sentence that includes
+    `stopped`."""
     with (
         stopped_by_signals(lambda: stopped),
         closing(launcher_of(workers, scheduler, serial, source, updates)()) as own,
@@ -76,13 +77,13 @@ def backend_of(
 def launcher_of(
     workers: int | None, scheduler: str | None, serial: bool, source: Source | None = None, updates: int = 1
 ) -> Launch:
-    """What starts the cluster asked for; where nothing was, this process does small work, and says so.
+    """A function that starts the requested cluster; by default this process if the work is small, with a message.
 
     Parameters
     ----------
-    workers, scheduler, serial : as asked for
-    source : the data of the work; None for work that is for a cluster in any case
-    updates : of each row, in a lap
+    workers, scheduler, serial : options of the command
+    source : the data; None for work that is always for a cluster
+    updates : number of updates of each row in a lap
     """
     if serial and (scheduler is not None or workers is not None):
         raise InputError("--serial runs in this process; leave out --workers and --scheduler, or leave out --serial.")
@@ -96,14 +97,14 @@ def launcher_of(
 
 
 def _started(workers: int | None = None, scheduler: str | None = None) -> Backend:
-    """A running cluster or a local one; Dask, which takes long to import, is imported here by those who need it."""
+    """A connection to a running cluster, or a new local one; Dask, which takes long to import, is imported here."""
     from dpdist.execution.connecting import connect, local_backend
 
     return local_backend(workers) if scheduler is None else connect(scheduler)
 
 
 def _chosen(seconds: float, cores: int) -> Launch:
-    """Where work runs that may run anywhere, to the same bits."""
+    """The faster of a local cluster and this process, which give the same bits."""
     pays = cluster_pays(seconds, cores)
     here = f"in this process, which is faster for so little work; with --workers {cores} on a local cluster."
     there = f"on a local cluster of {cores} workers; with --serial in this process, to the same bits."
@@ -112,25 +113,25 @@ def _chosen(seconds: float, cores: int) -> Launch:
 
 
 def lap_seconds(source: Source, updates: int = 1) -> float:
-    """Seconds that a lap over data may take in one process, judged by their shape alone."""
+    """Estimated seconds of a lap in one process, from the shape of the data alone."""
     rows, columns = source.shape
     numbers = rows * (min(columns, ENTRIES) if source.sparse else columns)
     return numbers * updates * COMPONENTS * NUMBER_SECONDS
 
 
 def cluster_pays(seconds: float, cores: int) -> bool:
-    """Whether a lap of so many seconds in one process is shorter on a local cluster with a worker a core."""
+    """Whether a lap that takes `seconds` in one process is faster on a local cluster with one worker per core."""
     return seconds / cores + TASK_SECONDS < seconds
 
 
 def way_on(method: AnyMethod) -> str:
-    """What can be done with a run of a method that has ended."""
+    """What can be done with a run of this method that has ended."""
     return "give --max-laps or --max-time to go on" if method.endless else "add others with: dpdist extend"
 
 
 def drive_here(prepare: Callable[[Backend], Run], launch: Launch, path: str, moved: str | None = None) -> None:
-    """Run to the end, here; a signal ends it after a last checkpoint. `moved` is where the data are now, if they were
-    elsewhere."""
+    """Drive a run to its end in the foreground; a signal ends it after a last checkpoint. `moved` is the new path of
+    the data, if it changed."""
     with stopped_by_signals(partial(after_stop, path)), LiveProgress(MESSAGES) as progress:
         run = drive(prepare, launch, progress)
     named, going_on = shlex.quote(path), ""
@@ -141,7 +142,7 @@ def drive_here(prepare: Callable[[Backend], Run], launch: Launch, path: str, mov
 
 
 def _advice(run: Run) -> str:
-    """What may be tried where a fit of rows of real numbers found one cluster alone."""
+    """A suggestion if a fit of real rows found only one cluster."""
     assert run.fitted is not None, "a run ends after a lap"
     if len(run.fitted.ids) > 1 or not isinstance(run.problem, Problem) or run.problem.model.family.support is not None:
         return ""

@@ -1,4 +1,4 @@
-"""Events on a Dask scheduler's topics, and what they say as Prometheus metrics beside Dask's own."""
+"""Events of runs on a Dask scheduler's topics, and Prometheus metrics made from them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dpdist.runs.events import (
     to_dict,
 )
 
-#: Name of a gauge and what it says; each has the label ``run``.
+#: Descriptions of gauges, by name; each has the label ``run``.
 GAUGES = {
     "dpdist_rows_per_second": "Rows visited a second, in the lap or round under way",
     "dpdist_lap": "Laps finished, or rounds of a sequential pass",
@@ -37,12 +37,12 @@ GAUGES = {
     "dpdist_components": "Number of clusters",
     "dpdist_last_checkpoint_timestamp_seconds": "When the last checkpoint was written, in seconds since 1970",
 }
-#: The same of counters; they count from the start of a session of the run.
+#: Descriptions of counters, by name; they count from the start of a session of the run.
 COUNTERS = {
     "dpdist_resubmissions_total": "Tasks begun again because the cluster lost them",
     "dpdist_stuck_restarts_total": "Workers restarted because they did not come forward",
 }
-#: The counter that a note counts in.
+#: The counter of each kind of note.
 _COUNTED = {
     Happening.RESUBMITTED.value: "dpdist_resubmissions_total",
     Happening.STUCK.value: "dpdist_stuck_restarts_total",
@@ -52,9 +52,9 @@ _OPEN = {"newly-created", "connecting", "running"}
 
 @contextmanager
 def connection(client: Client) -> Iterator[None]:
-    """Make one :class:`ConnectionError` of all that a call may raise because the scheduler or the client is gone.
+    """Convert all errors of a call that mean a lost scheduler or client to :class:`ConnectionError`.
 
-    A closed client raises whatever comes first, so that its errors are told by its status.
+    A closed client raises various errors, so its status decides.
     """
     try:
         yield
@@ -67,13 +67,13 @@ def connection(client: Client) -> Iterator[None]:
 
 
 def publish(client: Client, event: Event) -> None:
-    """Log an event under its topic; raises :class:`ConnectionError` where the scheduler cannot be reached."""
+    """Log an event under its topic; raises :class:`ConnectionError` if the scheduler cannot be reached."""
     with connection(client):
         client.log_event(BATCH_TOPIC if isinstance(event, BatchEvent) else TOPIC, to_dict(event))
 
 
 def serve_metrics(client: Client) -> None:
-    """Have the client's scheduler show the metrics; one that has no dpdist is told of, and used without."""
+    """Make the client's scheduler serve the metrics; warns if the scheduler has no dpdist, and continues without."""
     try:
         with connection(client):
             client.register_plugin(MetricsPlugin())
@@ -86,11 +86,11 @@ def serve_metrics(client: Client) -> None:
 
 
 class SchedulerOutlet:
-    """Sends events to the scheduler of the moment, which is made to show the metrics first.
+    """Sends events to the current scheduler, and makes it serve the metrics first.
 
     Parameters
     ----------
-    client : gives the client to use; another one after the cluster was started anew, None while there is none
+    client : returns the current client, which changes when the cluster is restarted; None while there is none
     """
 
     def __init__(self, client: Callable[[], Client | None]) -> None:
@@ -98,7 +98,7 @@ class SchedulerOutlet:
         self._served: Client | None = None
 
     def send(self, event: Event) -> bool:
-        """Send one event; whether it went out."""
+        """Send one event; returns whether it was sent."""
         client = self._client()
         if client is None:
             return False
@@ -107,13 +107,13 @@ class SchedulerOutlet:
                 serve_metrics(client)
             publish(client, event)
         except ConnectionError:
-            client = None  # it may be another one when it answers: it is asked to show the metrics again
+            client = None  # the scheduler may be a new one when it answers, so the plugin is registered again
         self._served = client
         return client is not None
 
 
 class MetricsPlugin(SchedulerPlugin):
-    """Turns the events logged on a scheduler into metrics; a run's are removed when it ends."""
+    """Updates metrics from the events logged on a scheduler; those of a run are removed when it ends."""
 
     name = "dpdist-metrics"
     idempotent = True
@@ -122,12 +122,12 @@ class MetricsPlugin(SchedulerPlugin):
         self._sessions: dict[str, str] = {}
 
     def start(self, scheduler: Scheduler) -> None:
-        """Take in what was logged before."""
+        """Process the events logged earlier."""
         for event in in_order(pair for topic in TOPICS for pair in scheduler.get_events(topic)):
             self.take(event)
 
     def log_event(self, topic: str, msg: object) -> None:
-        """Called by the scheduler with all that is logged."""
+        """Called by the scheduler for every logged event."""
         if topic in TOPICS and (event := from_dict(msg)) is not None:
             self.take(event)
 
@@ -137,7 +137,7 @@ class MetricsPlugin(SchedulerPlugin):
             self._forget(run)
 
     def take(self, event: Event) -> None:
-        """Show what an event says."""
+        """Update the metrics from an event."""
         if self._sessions.get(event.run) != event.session:
             self._forget(event.run)
             self._sessions[event.run] = event.session
@@ -157,7 +157,7 @@ class MetricsPlugin(SchedulerPlugin):
 
 
 def _gauges(event: Event) -> dict[str, float]:
-    """What is known of each gauge by an event."""
+    """The values of gauges that an event contains."""
     known: dict[str, float | None] = {}
     if isinstance(event, NoteEvent):
         known["dpdist_last_checkpoint_timestamp_seconds"] = event.time if _about(event, Happening.CHECKPOINT) else None
@@ -182,5 +182,6 @@ def _about(event: Event, happening: Happening) -> bool:
 
 @cache
 def _metric(name: str) -> Gauge | Counter:
-    """The metric of that name, one a process: Dask shows those of the process, which may have had other schedulers."""
+    """The metric of this name, one per process: Dask serves all metrics of its process, which may have had other
+    schedulers."""
     return Gauge(name, GAUGES[name], ["run"]) if name in GAUGES else Counter(name, COUNTERS[name], ["run"])

@@ -1,8 +1,8 @@
-"""A run driven to its end, whatever becomes of its cluster, and ended in good order when it is told to.
+"""Driving a run to its end despite lost clusters, and ending it properly on signals.
 
-A cluster that is lost (its scheduler died) costs the batches under way: the state is in this process, a new cluster is
-started, and the work goes on from there to the same bits. SIGTERM, SIGUSR1, a closed terminal and Ctrl-C end it with a
-last checkpoint.
+If a cluster is lost (its scheduler died), only the batches in progress are lost: the state is in this process, a new
+cluster is started, and the run continues to the same bits. SIGTERM, SIGUSR1, a closed terminal and Ctrl-C end the run
+with a last checkpoint.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from dpdist.execution import Backend
 from dpdist.runs.events import Event, Happening, NoteEvent, Pace, event_of_step, note, notes_of_counts, plan_note
 from dpdist.runs.run import Run
 
-#: Exit statuses of a coordinator: I failed; start me again; I was asked to end.
+#: Exit statuses of a coordinator: failed; to be started again; asked to end.
 FAILED, AGAIN, CANCELLED = 1, 75, 143
-#: Clusters lost in a row, without a step between, after which a run gives up.
+#: Number of clusters lost in a row, without a step in between, after which a run gives up.
 LOSSES = 10
-#: Seconds to go on trying to reach a new cluster, and between two tries.
+#: Seconds for which a new cluster is tried, and between two tries.
 PATIENCE, PAUSE = 600.0, 2.0
 
 Launch = Callable[[], Backend]
 
 
 class Sink(Protocol):
-    """Where the events of a run are shown or sent."""
+    """A destination of the events of a run."""
 
     def tell(self, event: Event) -> None:
-        """Take one event."""
+        """Show or send one event."""
 
     def end(self, sentence: str, happening: Happening = Happening.ENDED) -> None:
-        """Take the last word, and send what waits, while the cluster is still there."""
+        """Show or send the final sentence, and send queued events, while the cluster still exists."""
 
 
 class OrderedToEnd(BaseException):
-    """A signal asks the run to end; no error, so nothing on the way catches it by chance.
+    """A signal asks the run to end. It is not an Exception, so that no handler catches it by accident.
 
     Parameters
     ----------
-    status : with which the process should exit
+    status : exit status of the process
     """
 
     def __init__(self, status: int) -> None:
@@ -53,9 +53,10 @@ class OrderedToEnd(BaseException):
 
 @contextlib.contextmanager
 def obeying_signals() -> Iterator[None]:
-    """Within it signals raise :class:`OrderedToEnd`, or KeyboardInterrupt, once: the last checkpoint is not disturbed.
+    """A context in which the first signal raises :class:`OrderedToEnd` or KeyboardInterrupt; later ones are ignored, so
+    that they cannot disturb the last checkpoint.
 
-    Those that were ignored before, as a closed terminal is under nohup, still are.
+    Signals that were ignored before, such as SIGHUP under nohup, remain ignored.
     """
     statuses = {signal.SIGTERM: CANCELLED, signal.SIGUSR1: AGAIN, signal.SIGHUP: CANCELLED, signal.SIGINT: None}
     heard = [each for each in statuses if signal.getsignal(each) is not signal.SIG_IGN]
@@ -75,7 +76,7 @@ def obeying_signals() -> Iterator[None]:
 
 
 def events_of(run: Run) -> Iterator[Event]:
-    """What a run shows, step by step, as it goes to its end, with what its backend had to do again."""
+    """The events of a run as it is iterated to its end, including retries of its backend."""
     pace, store, seen = Pace.of(run), run.store, run.backend.counts
     saved = store.number if store is not None else 0
     if run.fitted is None or run.fitted.stop is None:
@@ -90,19 +91,19 @@ def events_of(run: Run) -> Iterator[Event]:
 
 
 def outcome_of(run: Run) -> str:
-    """What a finished run found."""
+    """The result of a finished run, in a sentence."""
     assert run.fitted is not None and run.fitted.stop is not None, "a run ends after a lap, for a reason"
     return run.method.outcome(run.fitted)
 
 
 def drive(prepare: Callable[[Backend], Run], launch: Launch, sink: Sink) -> Run:
-    """Run to the end on as many clusters as it takes.
+    """Drive a run to its end, on several clusters if needed.
 
     Parameters
     ----------
-    prepare : gives the run; called again if the cluster is lost meanwhile
+    prepare : returns the run; called again if the cluster is lost meanwhile
     launch : starts or connects to a cluster
-    sink : is told every event
+    sink : receives every event
 
     Returns
     -------
@@ -111,12 +112,12 @@ def drive(prepare: Callable[[Backend], Run], launch: Launch, sink: Sink) -> Run:
     Raises
     ------
     ClusterLostError
-        If clusters are lost over and over without a step between.
+        If too many clusters are lost in a row without a step in between.
     OrderedToEnd, KeyboardInterrupt
         After the last checkpoint.
     """
     run: Run | None = None
-    lost: list[str] = []  # sentences, not errors, whose frames hold results
+    lost: list[str] = []  # messages, because errors would keep results alive in their frames
     while True:
         backend: Backend | None = None
         try:
@@ -153,7 +154,7 @@ def drive(prepare: Callable[[Backend], Run], launch: Launch, sink: Sink) -> Run:
 
 
 def _give_up(run: Run | None, sink: Sink, error: Exception) -> None:
-    """Say why, keep what was done unless keeping it is what failed, and let others write."""
+    """Report the error, save the run unless saving is what failed, and release its store."""
     sink.end(str(error))
     if run is not None:
         try:
@@ -164,7 +165,7 @@ def _give_up(run: Run | None, sink: Sink, error: Exception) -> None:
 
 
 def _relaunch(launch: Launch) -> Backend:
-    """A new cluster, tried for a while: a scheduler that somebody else starts takes its time."""
+    """A new cluster, retried for some time, as a scheduler started elsewhere may need it."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:

@@ -1,12 +1,12 @@
-"""What was asked of a submitted run and what became of it, kept with the run as small files.
+"""Submissions of a run and their outcome, stored with the run as small files.
 
-    requests/000001.json   settings, cluster and limits; the highest is the one in force
-    jobs/000001.json       the job that was started for that request
-    jobs/000001-end.json   how its coordinator ended, if it could say so
-    address.json           where the coordinator's scheduler listens, while it lives
+    requests/000001.json   settings, cluster and limits; the highest number is in force
+    jobs/000001.json       the job that was started for this request
+    jobs/000001-end.json   how its coordinator ended, if it could report
+    address.json           address of the coordinator's scheduler, while it runs
 
-Nothing here is a secret: settings name files and environments, and hold no keys. Whatever reads one of these files
-raises :class:`CheckpointError` if it is damaged.
+The files contain no secrets: settings name files and environments, but hold no keys. Every function that reads one of
+these files raises :class:`CheckpointError` if it is damaged.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from dpdist.storage.preparing import PreparationStore
 
 @dataclass(frozen=True)
 class Request:
-    """One wish for a run to go on, or to begin.
+    """A request to start or continue a run.
 
     Parameters
     ----------
-    identity : the run's id
+    identity : id of the run
     command : ``fit``, ``sva`` or ``topics``
     settings : of the model, as plain values
     cluster : of the cluster, as plain values
-    after : commits there were when it was made; the run begins anew if it is to replace them, else it goes on
-    fresh : whether the run begins
+    after : number of the last commit when the request was made
+    fresh : whether the request starts a new run, which replaces commits up to `after`, rather than continuing one
     max_laps, max_time : new limits
-    data, holdout : where rows and those held out are now, if they moved
+    data, holdout : new paths of rows and held-out rows, if they moved
     checkpoint_seconds : longest time between checkpoints
-    keep : generations kept
-    lease : number of the run's lease when it was made; a higher one shows that its coordinator came up
-    place : which it was made for; what was made for another is of a copy
+    keep : number of generations to keep
+    lease : number of the run's lease when the request was made; a higher one shows that its coordinator has started
+    place : for which it was made; if it is another place, this one is a copy
     """
 
     identity: str
@@ -67,19 +67,19 @@ class Request:
 
     @property
     def limits(self) -> dict[str, object]:
-        """Those that are given, by name."""
+        """The limits that are given, by name."""
         return Limits(self.max_laps, self.max_time).given
 
     @property
     def asked(self) -> dict[str, object]:
-        """The settings of a run that is begun now: its data where they are, under the limits given last."""
+        """The settings of a new run, with current paths of the data and the most recent limits."""
         places = {"data": self.data, "holdout": self.holdout}
         return {**self.settings, **{name: place for name, place in places.items() if place is not None}, **self.limits}
 
 
 @dataclass(frozen=True)
 class End:
-    """How a coordinator ended: its exit status, a sentence, and when; a life that was put back leaves one, too."""
+    """How a coordinator ended: exit status, sentence and time; also recorded before a restart."""
 
     status: int
     sentence: str
@@ -88,40 +88,40 @@ class End:
 
 @dataclass(frozen=True)
 class Address:
-    """Where the scheduler of the request in force listens, while it does."""
+    """The address of the scheduler of the request in force, while it runs."""
 
     address: str
 
 
-#: Where what became of a request, by its number, is kept.
+#: File names of records, by kind; formatted with the number of the request.
 FILES = {Job: "jobs/{:06d}.json", End: "jobs/{:06d}-end.json", Address: "address.json"}
 Record = TypeVar("Record", Job, End, Address)
 
 
 def record(place: Place, number: int, value: Job | End | Address) -> None:
-    """Keep what became of a request."""
+    """Store a record of a request."""
     place.replace(FILES[type(value)].format(number), sealed(asdict(value)))
 
 
 def recorded(place: Place, number: int, kind: type[Record]) -> Record | None:
-    """What became of a request, as far as it is known."""
+    """The record of a request, or None."""
     remedy = "remove it, which only tells how a job went."
     values = _read(place, FILES[kind].format(number), remedy)
     return None if values is None else kind(**values)
 
 
 def forget(place: Place, number: int, kind: type[Record]) -> None:
-    """Take back what was true of a request, or of an earlier life of its coordinator."""
+    """Remove a record of a request, such as that of an earlier start of its coordinator."""
     place.remove(FILES[kind].format(number))
 
 
 def has_begun(place: Place, request: Request) -> bool:
-    """Whether the run at a place is the one that is asked for, not one that is to be replaced by it.
+    """Whether the run at a place is the requested one, not an older one that the request replaces.
 
     Raises
     ------
     CheckpointError
-        If what was written since the request is damaged.
+        If a file written since the request is damaged.
     """
     if not request.fresh:
         return True
@@ -133,7 +133,7 @@ def has_begun(place: Place, request: Request) -> bool:
 
 
 def found_since(place: Place, request: Request) -> str | None:
-    """What the run found, if it ended since the request, whoever went on with it; raises as :func:`has_begun`."""
+    """The outcome of the run, if it has ended since the request, whoever continued it; raises as :func:`has_begun`."""
     if not has_begun(place, request) or max(commits(place), default=0) <= request.after:
         return None
     store = open_run(place.label)
@@ -142,20 +142,20 @@ def found_since(place: Place, request: Request) -> str | None:
 
 
 def copied_from(place: Place, request: Request) -> str | None:
-    """The submitted run whose copy is at a place, and whose the request's job is; None if it is that run itself, which
-    may have been moved."""
+    """The place of the original submitted run, to which the job belongs, if this place is a copy of it; None if it is
+    the original, possibly moved."""
     there = request.place
     moved = not there or ("://" not in there and not Path(there).exists())
     return None if there == place.identity or moved else there
 
 
 def add_request(place: Place, request: Request, before: int) -> int:
-    """Record a request, after the one that was in force when this one was allowed (0: none), and give its number.
+    """Record a request after the one with number `before` (0: none), and return its number.
 
     Raises
     ------
     OutputExistsError
-        If another one came meanwhile.
+        If another request was recorded in the meantime.
     """
     if not place.create(f"requests/{before + 1:06d}.json", sealed(asdict(request))):
         raise OutputExistsError(
@@ -171,7 +171,7 @@ def newest_request(place: Place) -> int:
 
 
 def latest_request(place: Place) -> tuple[int, Request]:
-    """Number and content of the request in force; raises :class:`CheckpointError` if the run was not submitted."""
+    """Number and contents of the request in force; raises :class:`CheckpointError` if the run was not submitted."""
     number = newest_request(place)
     remedy = f"restore it from a copy, or remove it, then go on with: dpdist resume {place.label} --cluster FILE"
     values = _read(place, f"requests/{number:06d}.json", remedy)

@@ -1,4 +1,4 @@
-"""Where commands print, and their words for what sentences ask for."""
+"""Consoles of commands, and the translation of messages from Python arguments to command-line options."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import shlex
 
 from rich.console import Console
 
-#: Where results and messages are printed.
+#: Consoles for results and for messages.
 OUTPUT, MESSAGES = Console(), Console(stderr=True)
 
-#: What sentences ask for as Python does, and how the command line is asked for the same.
+#: Options that correspond to Python arguments in messages.
 OPTIONS = {
     "overwrite=True": "--overwrite",
     "again=True": "--again",
@@ -23,18 +23,18 @@ OPTIONS = {
     "row_transform=TransformPlan(pca=50)": "--pca 50",
     "compute_dtype='float64'": "--compute-dtype float64",
 }
-#: Columns to be left out.
+#: The argument for columns to leave out.
 _DROP = re.compile(r"drop=\['(.*?)'\](?=[,.; ]|$)")
 
 
 def _named(column: str) -> str:
-    """A column's name as an option takes it: in double quotes where it has commas, quotes or blanks at its ends."""
+    """A column's name as an option value, quoted if it has commas, quotes, or blanks at its ends."""
     plain = column and column == column.strip() and not re.search('[,"]', column)
     return column if plain else '"' + column.replace('"', '""') + '"'
 
 
 def as_options(sentence: str) -> str:
-    """A sentence with what it asks for as options."""
+    """A message with its Python arguments replaced by options."""
     for asked, option in OPTIONS.items():
         sentence = sentence.replace(asked, option)
     return _DROP.sub(lambda found: " ".join(map(_dropped, found[1].split("', '"))), sentence)

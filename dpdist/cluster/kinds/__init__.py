@@ -1,4 +1,4 @@
-"""Kinds of clusters, by the name that a configuration gives as its ``type``."""
+"""Kinds of clusters, by the ``type`` in a configuration."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dpdist.core.errors import InputError
 
 __all__ = ["CLUSTERS", "ClusterConfig", "SecurityConfig", "parse_cluster", "read_cluster"]
 
-#: A new kind is one more line here.
+#: Kinds by type; a new kind is added here.
 CLUSTERS: dict[str, type[ClusterConfig]] = {
     "kubernetes": KubernetesConfig,
     "local": LocalConfig,
@@ -34,7 +34,7 @@ def read_cluster(path: str | os.PathLike[str]) -> ClusterConfig:
     Raises
     ------
     InputError
-        If the file cannot be read or an entry is wrong: where, what was expected, what came.
+        If the file cannot be read or an entry is wrong; the message names the entry, what is expected, and its value.
     """
     file = Path(path)
     try:
@@ -48,11 +48,11 @@ def read_cluster(path: str | os.PathLike[str]) -> ClusterConfig:
 
 
 def parse_cluster(values: Mapping[str, object], folder: str | os.PathLike[str] = ".") -> ClusterConfig:
-    """The cluster in plain values, such as ``model_dump(mode="json")`` gives; raises as :func:`read_cluster` does.
+    """The cluster in plain values, such as from ``model_dump(mode="json")``; raises as :func:`read_cluster`.
 
     Parameters
     ----------
-    folder : where relative paths of files start
+    folder : to which paths of files are relative
     """
     kind, known = values.get("type"), ", ".join(sorted(CLUSTERS))
     if kind is None:

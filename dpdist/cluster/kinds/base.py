@@ -1,4 +1,4 @@
-"""What every kind of cluster has: settings as plain values, checked with sentences, and one way to start it."""
+"""The base of all kinds of clusters: checked settings as plain values, and a common way to launch."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from dpdist.execution.settings import worker_environment, worker_settings
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
-#: Other users of a host do not see its dashboard unless the configuration says so.
+#: Options that hide the dashboard from other users of a host, unless the configuration says otherwise.
 HIDDEN_DASHBOARD = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
 
 
-#: Bytes that a worker has at least.
+#: Least memory of a worker, in bytes.
 LEAST_MEMORY = 500_000_000
 
 
 def is_size(value: str) -> str:
-    """The amount of memory itself, if it is one; else :class:`ValueError`."""
+    """The amount of memory, if it is valid; else raises :class:`ValueError`."""
     try:
         if in_bytes(value) > 0 and value[:1].isdigit():
             return value
@@ -44,7 +44,7 @@ def is_size(value: str) -> str:
 
 
 def is_worker_memory(value: str) -> str:
-    """The memory of a process itself, if it is an amount that one can live with; else :class:`ValueError`."""
+    """The memory of a process, if it is valid and sufficient; else raises :class:`ValueError`."""
     if in_bytes(is_size(value)) < LEAST_MEMORY:
         raise ValueError("should be a size such as '4GB', 500MB at least, most of which libraries take")
     return value
@@ -55,26 +55,26 @@ def in_bytes(size: str) -> int:
     return int(dask.utils.parse_bytes(size))
 
 
-#: An amount of memory as Dask takes it, such as ``4GB``.
+#: An amount of memory in Dask's notation, such as ``4GB``.
 Memory = Annotated[str, AfterValidator(is_size)]
 
 
 class ClusterConfig(BaseModel, ABC):
-    """Where a run is computed, as a file of ``cluster_configs/`` says it.
+    """The configuration of a cluster, as in the files of ``cluster_configs/``.
 
     Parameters
     ----------
     type : the kind of cluster
-    security : mutual TLS; needed by every kind with `roles`
-    stuck_after : seconds after which a worker that does not come forward is restarted
+    security : mutual TLS; required by every kind with `roles`
+    stuck_after : seconds after which an unresponsive worker is restarted
     patience : seconds to wait for a cluster without workers, or a scheduler that does not answer
 
     Attributes
     ----------
-    library : module and the extra that installs it, if the kind needs more than dpdist itself
-    roles : parts of the cluster that need certificates; none if it never leaves loopback
-    submitted_as : kind of the job that ``dpdist submit`` makes of a run's coordinator
-    private_keys : whether files of keys have to be their owner's alone
+    library : module that the kind needs, and the extra that installs it
+    roles : roles that need certificates; empty if the cluster never leaves loopback
+    submitted_as : kind of job in which ``dpdist submit`` runs the coordinator
+    private_keys : whether key files must be readable by their owner only
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -91,26 +91,26 @@ class ClusterConfig(BaseModel, ABC):
 
     @abstractmethod
     def launch(self) -> DaskBackend:
-        """Start what is needed and connect; closing the backend closes what was started.
+        """Start the cluster and connect to it; closing the backend closes everything that was started.
 
         Raises
         ------
         InputError
-            If a library or certificate is missing, or the cluster cannot be reached or started: what to do.
+            If a library or certificate is missing, or the cluster cannot be reached or started.
         """
 
     @property
     def expected(self) -> int | None:
-        """Workers that the configuration asks for; None if others start them."""
+        """Number of workers in the configuration; None if they are started elsewhere."""
         return None
 
     @property
     def certificates(self) -> Path | None:
-        """Folder of certificates that can be looked at from here; None if there is none."""
+        """Folder of certificates on this machine; None if there is none."""
         return self.security.folder if self.security is not None and self.security.tls else None
 
     def require(self) -> None:
-        """Raise :class:`InputError`, naming the command that installs it, if a library is missing."""
+        """Raise :class:`InputError`, with the command to install it, if a library is missing."""
         if self.library is not None and importlib.util.find_spec(self.library[0]) is None:
             module, extra = self.library
             raise InputError(
@@ -121,28 +121,28 @@ class ClusterConfig(BaseModel, ABC):
         """Raise :class:`InputError` unless the coordinator, wherever it runs, can write a run at `out`."""
 
     def watch(self, address: str, timeout: float = 5.0) -> Client:
-        """A client of a run's scheduler, to look on; raises :class:`InputError` if it cannot be reached."""
+        """A client of a run's scheduler, for following the run; raises :class:`InputError` if it cannot be reached."""
         return client_of(address, timeout, self.tls(("client",)))
 
     def settings(self) -> dict[str, object]:
-        """Dask's settings for scheduler and workers of this cluster."""
+        """Dask's settings for the scheduler and workers of this cluster."""
         return worker_settings(self.stuck_after)
 
     def in_force(self) -> contextlib.AbstractContextManager[object]:
-        """Dask's settings in this process, for a scheduler that starts here."""
+        """A context with Dask's settings in this process, for a scheduler that starts here."""
         settings: contextlib.AbstractContextManager[object] = dask.config.set(self.settings())
         return settings
 
     def limits(self) -> TaskLimits:
-        """How long to wait and how often to try."""
+        """Limits of waiting times and tries."""
         return TaskLimits(stuck_after=self.stuck_after, patience=self.patience)
 
     def variables(self) -> dict[str, str]:
-        """Environment variables that bring the settings to processes on other hosts."""
+        """Environment variables that pass the settings to processes on other hosts."""
         return {**worker_environment(), **as_variables(self.settings())}
 
     def tls(self, roles: Sequence[Role] = ROLES) -> Security | None:
-        """Mutual TLS for these roles in this process; None, with a warning, where the configuration switched it off."""
+        """Mutual TLS for these roles in this process; None, with a warning, if the configuration switches it off."""
         if self.security is None:
             return None
         if self.security.tls:
@@ -175,7 +175,7 @@ class ClusterConfig(BaseModel, ABC):
 
 
 def as_variables(settings: Mapping[str, object]) -> dict[str, str]:
-    """Dask's settings as the environment variables that Dask reads."""
+    """Dask's settings as environment variables that Dask reads."""
     return {
         "DASK_" + name.upper().replace(".", "__").replace("-", "_"): value if isinstance(value, str) else repr(value)
         for name, value in settings.items()
@@ -186,7 +186,8 @@ Config = TypeVar("Config", bound=ClusterConfig)
 
 
 def validated(kind: type[Config], values: Mapping[str, object], folder: str | Path = ".") -> Config:
-    """The configuration in plain values, where paths start at `folder`; :class:`InputError` tells the first fault."""
+    """The configuration in plain values, with paths relative to `folder`; raises :class:`InputError` for the first
+    fault."""
     try:
         return kind.model_validate(dict(values), context={"folder": str(folder)})
     except ValidationError as error:
@@ -194,9 +195,9 @@ def validated(kind: type[Config], values: Mapping[str, object], folder: str | Pa
 
 
 def _sentence(kind: type[ClusterConfig], error: ValidationError) -> str:
-    """Of the first fault. Tables are not repeated: what a person put there by mistake may be a secret."""
+    """A message about the first fault. Tables are not shown, as they may contain a secret by mistake."""
     first = error.errors(include_url=False)[0]
-    # Pydantic adds the kinds that a value was tried as.
+    # Pydantic adds the types that it tried for a value.
     place = ".".join(str(part) for part in first["loc"] if not re.search(r"[\[(]|^str$", str(part)))
     start = f"cluster configuration, setting {place}" if place else "cluster configuration"
     if first["type"] == "missing":

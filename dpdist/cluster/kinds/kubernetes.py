@@ -1,11 +1,11 @@
-"""Workers on Kubernetes: a DaskCluster, which the Dask operator turns into a scheduler and one pod a worker.
+"""Workers on Kubernetes: a DaskCluster, for which the Dask operator starts a scheduler and one pod per worker.
 
-The scheduler is reached at its service, a name that only pods of the same Kubernetes cluster can resolve:
+The scheduler is reached at its service, a name that resolves only in pods of the same Kubernetes cluster. Therefore
 :meth:`KubernetesConfig.launch` is for the coordinator's own pod, which :mod:`dpdist.cluster.submission.kubernetes`
-makes. ``dask_kubernetes.KubeCluster`` is not used, since it speaks to schedulers over plain tcp only; the resource that
-it would create is made here, and Dask's client connects with mutual TLS. For the same reason the operator can neither
-ask the scheduler how many workers it wants nor retire one: their number is fixed, and Kubernetes replaces those that
-end.
+creates. ``dask_kubernetes.KubeCluster`` is not used, because it connects to schedulers only without TLS; the resource
+that it would create is created here, and Dask's client connects with mutual TLS. For the same reason the operator can
+neither ask the scheduler for the desired number of workers nor retire one: the number is fixed, and Kubernetes replaces
+workers that end.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ if TYPE_CHECKING:
     from kr8s import Api
     from kr8s.objects import APIObject
 
-#: The coordinator's pod is told by these which Job it belongs to.
+#: Environment variables that tell the coordinator's pod its Job.
 JOB_NAME, JOB_UID = "DPDIST_JOB_NAME", "DPDIST_JOB_UID"
 
 
 class KubernetesConfig(PodSettings):
-    """Settings of a DaskCluster, and how it is started and reached."""
+    """The configuration of a DaskCluster, and its launch."""
 
     def launch(self) -> DaskBackend:
-        """Create the DaskCluster and connect to it; to be called in a pod of the same Kubernetes cluster.
+        """Create the DaskCluster and connect to it, from a pod of the same Kubernetes cluster.
 
         A DaskCluster that an earlier pod of the same Job left behind is replaced; anyone else's is left alone.
 
         Raises
         ------
         InputError
-            If there is no worker within ``resource_timeout``: what is missing, in Kubernetes' words.
+            If there is no worker within ``resource_timeout``; the message includes Kubernetes' reasons.
         """
         self.require()
         if self.encrypted and not self.security.folder.is_dir():
@@ -81,7 +81,7 @@ def _deleted(created: APIObject) -> None:
 
 
 def owned(manifest: Manifest, variables: Mapping[str, str]) -> Manifest:
-    """The resource as property of the coordinator's Job, if `variables` name one: deleted with it at the latest."""
+    """The resource with the coordinator's Job, if `variables` name one, as its owner, with which it is deleted."""
     if not variables.get(JOB_UID):
         return manifest
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": variables[JOB_NAME], "uid": variables[JOB_UID]}
@@ -89,7 +89,7 @@ def owned(manifest: Manifest, variables: Mapping[str, str]) -> Manifest:
 
 
 def _created(api: Api, manifest: Manifest, until: float) -> APIObject:
-    """The new DaskCluster, in place of one that has the same owner."""
+    """The new DaskCluster, which replaces one with the same owner."""
     metadata = manifest["metadata"]
     name, namespace, owners = metadata["name"], metadata["namespace"], metadata.get("ownerReferences")
     before = named(api, "DaskCluster", name, namespace)
@@ -109,7 +109,7 @@ def _created(api: Api, manifest: Manifest, until: float) -> APIObject:
 
 
 def _connected(api: Api, config: KubernetesConfig, security: Security | None, until: float) -> Client:
-    """A client of the scheduler, once it has a worker."""
+    """A client of the scheduler, as soon as it has a worker."""
     address, client = scheduler_address(config), None
     try:
         client = Client(address, timeout=max(until - time.monotonic(), 0.01), security=security, set_as_default=False)

@@ -1,4 +1,4 @@
-"""The few calls to the Kubernetes API that dpdist makes, with sentences for what can go wrong."""
+"""The calls to the Kubernetes API that dpdist uses, with messages for their errors."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 Manifest = dict[str, Any]
 DASK_VERSION = "kubernetes.dask.org/v1"
-#: What is created, read and deleted here.
+#: API versions of the kinds that are used here.
 VERSIONS = {"DaskCluster": DASK_VERSION, "Job": "batch/v1", "Pod": "v1"}
 
 
 @contextlib.contextmanager
 def kubernetes(namespace: str) -> Iterator[Api]:
-    """The API of the cluster that the kubeconfig, or else the pod's service account, names.
+    """The API of the cluster named by the kubeconfig, or else by the pod's service account.
 
     Raises
     ------
     InputError
-        If no API answers, or it refuses: what to do.
+        If no API answers, or it refuses the request.
     """
     import httpx
     import kr8s
@@ -48,7 +48,7 @@ def kubernetes(namespace: str) -> Iterator[Api]:
 
 @functools.cache
 def _connection(namespace: str, kubeconfig: str | None) -> Api:
-    """One connection a process for each cluster: the client has no way to close one."""
+    """One connection per process and cluster, as the client cannot close one."""
     import kr8s
 
     return kr8s.api(namespace=namespace, kubeconfig=kubeconfig)
@@ -75,7 +75,7 @@ def kubernetes_object(api: Api, kind: str, manifest: Manifest) -> APIObject:
 
 
 def named(api: Api, kind: str, name: str, namespace: str) -> APIObject | None:
-    """The resource with that name as it is now, or None."""
+    """The current resource of that name, or None."""
     from kr8s import NotFoundError
 
     found = kubernetes_object(api, kind, {"metadata": {"name": name, "namespace": namespace}})
@@ -87,7 +87,7 @@ def named(api: Api, kind: str, name: str, namespace: str) -> APIObject | None:
 
 
 def delete(found: APIObject) -> None:
-    """Delete a resource, what it owns first; its pods get SIGTERM and their own grace. One that is gone stays so."""
+    """Delete a resource after what it owns; its pods get SIGTERM and their own grace. A missing one is ignored."""
     from kr8s import NotFoundError
 
     with contextlib.suppress(NotFoundError):
@@ -95,14 +95,14 @@ def delete(found: APIObject) -> None:
 
 
 def pods_of(api: Api, namespace: str, label: str) -> list[Manifest]:
-    """The pods that carry a label, as plain values."""
+    """The pods with a label, as plain values."""
     from kr8s.objects import Pod
 
     return [pod.raw.to_dict() for pod in api.get(Pod, namespace=namespace, label_selector=label)]
 
 
 def troubles(pods: Iterable[Manifest]) -> list[str]:
-    """Why pods do not run, each in words: not scheduled, image not found, killed for memory, crashing, evicted."""
+    """Reasons why pods do not run: not scheduled, image not found, killed for memory, crashing, evicted."""
     return [f"{pod['metadata']['name']}: {words}" for pod in pods for words in _pod_troubles(pod.get("status", {}))]
 
 

@@ -1,4 +1,4 @@
-"""Pods on Kubernetes: what can be chosen of them, and they and the DaskCluster as the values that are asked for."""
+"""Pods on Kubernetes: their configuration, and the manifests of pods and of the DaskCluster."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from dpdist.cluster.kinds.kubernetes_api import Manifest
 from dpdist.cluster.kinds.security import SecurityConfig
 from dpdist.core.errors import InputError
 
-#: Where pods find their certificates.
+#: Folder of the certificates in pods.
 CERTIFICATES = "/etc/dpdist/certificates"
-#: Kept free of a worker pod's memory, for the nanny beside the worker.
+#: Memory of a worker pod that is reserved for the nanny.
 NANNY_BYTES = 256 * 2**20
-#: Room for spilled values and compiled kernels.
+#: Folder for spilled values and compiled kernels.
 SCRATCH = "/scratch"
 SCHEDULER_PORT, HTTP_PORT = 8786, 8787
-#: All that the HTTP port answers: the pages that show tasks and workers, and the calls that end workers, stay off.
+#: Routes of the HTTP port, without the pages that show tasks and workers and the calls that end workers.
 HTTP_ROUTES = ["distributed.http.health", "distributed.http.scheduler.prometheus"]
 SECRET_WORDS = re.compile(r"SECRET|PASSWORD|PASSWD|TOKEN|ACCESS_KEY|PRIVATE_KEY|CREDENTIAL", re.IGNORECASE)
 
 
 def _not_a_secret(name: str) -> str:
-    """The name of an environment variable; only that is looked at, so that no error can show the value."""
+    """The name of an environment variable, checked; only the name is looked at, so that errors never show a value."""
     if SECRET_WORDS.search(name):
         raise ValueError(
             f"{name} looks like a secret, and its value would stand in manifests for all to read; "
@@ -44,7 +44,7 @@ def _quantity(value: str) -> str:
 
 
 class Resources(BaseModel):
-    """What a container gets. Its memory is requested in full, so that no node promises it twice."""
+    """Resources of a container. The request equals the limit of memory, so that no node overcommits it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -52,7 +52,7 @@ class Resources(BaseModel):
     cpu: str = "1"
 
     def manifest(self) -> Manifest:
-        """As Kubernetes takes it."""
+        """The resources as a Kubernetes manifest."""
         return {"limits": {"memory": self.memory}, "requests": {"memory": self.memory, "cpu": self.cpu}}
 
 
@@ -62,30 +62,30 @@ Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"), AfterValid
 
 
 class PodSettings(ClusterConfig):
-    """Where and how pods run.
+    """The configuration of pods.
 
     Parameters
     ----------
-    name : of the DaskCluster, where no Job of a coordinator gives another
-    image : container image with dpdist, ``dask`` on its PATH, for all pods
+    name : of the DaskCluster, unless named after the coordinator's Job
+    image : container image of all pods, with dpdist, and ``dask`` on its PATH
     python : interpreter in the image
-    n_workers : pods with one worker of one thread each
+    n_workers : number of pods, each with one single-threaded worker
     resources, scheduler_resources, coordinator_resources : of the containers
     env : environment of all pods; no secrets
-    pod, container : what else all pods and their containers have, as Kubernetes takes it, such as ``nodeSelector`` and
-        ``volumes``, ``envFrom`` and ``volumeMounts``
-    certificates_secret : Kubernetes Secret with the files that ``dpdist certificates`` writes, without ``ca.key``
-    service_account : of all pods; only the coordinator's speaks to the Kubernetes API
-    run_as_user : number of the user and the group of all processes
+    pod, container : further entries of all pods and their containers, in Kubernetes' notation, such as ``nodeSelector``
+        and ``volumes``, ``envFrom`` and ``volumeMounts``
+    certificates_secret : Kubernetes Secret with the files of ``dpdist certificates``, without ``ca.key``
+    service_account : of all pods; only the coordinator uses the Kubernetes API
+    run_as_user : user and group id of all processes
     resource_timeout : seconds to wait for the operator, the pods and the scheduler
     termination_grace_period : seconds the coordinator has for a last checkpoint
-    backoff_limit : failures of the coordinator, evictions not counted, before its Job is given up
-    ttl_seconds_after_finished : how long a finished Job is kept
+    backoff_limit : number of failures of the coordinator, without evictions, after which its Job fails
+    ttl_seconds_after_finished : seconds for which a finished Job is kept
     """
 
     library: ClassVar[tuple[str, str] | None] = ("dask_kubernetes", "kubernetes")
     submitted_as: ClassVar[str] = "kubernetes"
-    private_keys: ClassVar[bool] = False  # a Secret's are its pod's group's (0440), which is the process's own alone
+    private_keys: ClassVar[bool] = False  # keys of a Secret have mode 0440, for a group that only the process has
 
     type: Literal["kubernetes"] = "kubernetes"
     security: SecurityConfig = SecurityConfig(certificates=CERTIFICATES)
@@ -127,7 +127,7 @@ class PodSettings(ClusterConfig):
         return self.n_workers
 
     def check_run_path(self, out: str) -> None:
-        """Raise :class:`InputError` unless every pod, wherever it runs, finds the run at `out` and may write there."""
+        """Raise :class:`InputError` unless every pod, on any node, can write a run at `out`."""
         lost = {volume.get("name") for volume in self.pod.get("volumes", ()) if "emptyDir" in volume}
         shared = [
             mount["mountPath"]
@@ -142,13 +142,13 @@ class PodSettings(ClusterConfig):
 
 
 def cluster_manifest(config: PodSettings) -> Manifest:
-    """The DaskCluster of a configuration; the scheduler's ports, probes and service are as dask-kubernetes has them."""
+    """The manifest of the DaskCluster; ports, probes and service of the scheduler are those of dask-kubernetes."""
     from dask_kubernetes.operator import make_scheduler_spec
 
     template = make_scheduler_spec(config.name)
     (given,) = template["spec"]["containers"]
     scheduler = {**{name: given[name] for name in ("ports", "readinessProbe", "livenessProbe")}, **_scheduler(config)}
-    # A busy scheduler may be slow to answer: it is ended only after ten minutes of silence.
+    # A busy scheduler may answer slowly: it is ended only after ten minutes of silence.
     scheduler["livenessProbe"] = {
         **given["livenessProbe"],
         "periodSeconds": 60,
@@ -167,15 +167,15 @@ def cluster_manifest(config: PodSettings) -> Manifest:
 
 
 def scheduler_address(config: PodSettings) -> str:
-    """Where pods of the same Kubernetes cluster reach the scheduler."""
+    """The address of the scheduler for pods of the same Kubernetes cluster."""
     protocol = "tls" if config.encrypted else "tcp"
     return f"{protocol}://{config.name}-scheduler.{config.namespace}.svc:{SCHEDULER_PORT}"
 
 
 def pod_spec(config: PodSettings, role: Role, container: Manifest) -> Manifest:
-    """The pod around one container, which gets the configuration's environment, volumes and certificates.
+    """The pod around one container, with the environment, volumes and certificates of the configuration.
 
-    Nobody but the coordinator (`role` ``client``) may speak to the Kubernetes API; no process is root or becomes it.
+    Only the coordinator (`role` ``client``) may use the Kubernetes API; no process is root or can become root.
     """
     volumes: list[Manifest] = [{"name": "scratch", "emptyDir": {}}, *config.pod.get("volumes", ())]
     mounts: list[Manifest] = [{"name": "scratch", "mountPath": SCRATCH}, *config.container.get("volumeMounts", ())]
@@ -202,12 +202,13 @@ def pod_spec(config: PodSettings, role: Role, container: Manifest) -> Manifest:
 
 
 def environment(variables: Mapping[str, str]) -> list[Manifest]:
-    """Environment variables as Kubernetes takes them."""
+    """Environment variables in Kubernetes' notation."""
     return [{"name": name, "value": value} for name, value in variables.items()]
 
 
 def pod_variables(config: PodSettings) -> dict[str, str]:
-    """Environment of every pod; the user's own entries last. Compiled kernels go where any user may write."""
+    """Environment of every pod; the user's entries take precedence. Compiled kernels are stored where any user may
+    write."""
     own = {"NUMBA_CACHE_DIR": f"{SCRATCH}/numba"}
     return (
         config.variables() | as_variables({"distributed.comm.require-encryption": config.encrypted}) | own | config.env
@@ -225,9 +226,10 @@ def _scheduler(config: PodSettings) -> Manifest:
 
 
 def _worker(config: PodSettings) -> Manifest:
-    """Workers have no probes: the nanny replaces one that dies, the scheduler drops one that falls silent.
+    """The container of a worker, without probes: the nanny restarts a worker that dies, the scheduler drops a silent
+    one.
 
-    The operator would set the scheduler's address without TLS, were it not set here.
+    The scheduler's address is set here because the operator would set one without TLS.
     """
     command = ["dask", "worker", scheduler_address(config), *_comm_flags(config, "worker")]
     command += ["--name", "$(DASK_WORKER_NAME)", "--nworkers", "1", "--nthreads", "1", "--no-dashboard"]
@@ -248,7 +250,7 @@ def _comm_flags(config: PodSettings, role: Role) -> list[str]:
 
 
 def _certificates(config: PodSettings, role: Role) -> Manifest:
-    """The role's own key and no other's, readable by its user's group alone (octal 0440)."""
+    """The volume with the key of this role only, readable only by the group of its user (octal 0440)."""
     files = ["ca.pem", f"{role}.pem", f"{role}.key"]
     secret = {"secretName": config.certificates_secret, "defaultMode": 0o440}
     return {"name": "certificates", "secret": secret | {"items": [{"key": name, "path": name} for name in files]}}

@@ -18,12 +18,12 @@ def _is_limit(value: str) -> str:
 
 
 class LocalConfig(ClusterConfig):
-    """Settings of a cluster of processes on this machine.
+    """The configuration of worker processes on this machine.
 
     Parameters
     ----------
-    n_workers : processes, of one thread each; None for one a core
-    memory_limit : per worker; ``auto`` shares the machine's memory among them
+    n_workers : number of single-threaded processes; None for one per core
+    memory_limit : per worker; ``auto`` divides the machine's memory among them
     """
 
     roles: ClassVar[tuple[Role, ...]] = ()

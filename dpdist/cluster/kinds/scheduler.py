@@ -1,4 +1,4 @@
-"""A Dask scheduler that runs already, with workers that somebody else starts and ends."""
+"""A running Dask scheduler, whose workers are started and ended elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpdist.execution.dask import DaskBackend
 
 
 class SchedulerConfig(ClusterConfig):
-    """Where a running scheduler listens.
+    """The address of a running scheduler.
 
     Parameters
     ----------

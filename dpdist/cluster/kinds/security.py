@@ -1,4 +1,5 @@
-"""Who may talk on a cluster: mutual TLS from files, and no secret where it would be kept or shown."""
+"""Security of a cluster: mutual TLS from files, and refusal of secrets in configurations, which are stored and
+shown."""
 
 from __future__ import annotations
 
@@ -18,25 +19,25 @@ _SECRET_LINE = re.compile(r"\w*(passw(or)?d|passphrase|secret|token)\w*=[\"']?[^
 
 
 def _absolute(value: str, info: ValidationInfo) -> str:
-    """A path, taken from the folder of the file that names it."""
+    """An absolute path; relative ones start at the folder of the file that names them."""
     if "\n" in value or not value:
         raise ValueError("should be the path of a file or folder, not its contents")
     folder = (info.context or {}).get("folder", ".")
     return str(Path(folder).absolute() / Path(value).expanduser())
 
 
-#: A path that is absolute once read: relative ones start at the configuration's folder, ``~`` is the home folder.
+#: A path that is made absolute: relative ones start at the configuration's folder, ``~`` is the home folder.
 PathText = Annotated[str, AfterValidator(_absolute)]
 
 
 class SecurityConfig(BaseModel):
-    """Mutual TLS from a folder as ``dpdist certificates`` makes it.
+    """Mutual TLS, with a folder as made by ``dpdist certificates``.
 
     Parameters
     ----------
-    tls : False goes without, which must be said
-    certificates : folder with ``ca.pem`` and, of scheduler, worker and client, what this side has of ``<role>.pem`` and
-        ``<role>.key``
+    tls : False switches TLS off
+    certificates : folder with ``ca.pem`` and with ``<role>.pem`` and ``<role>.key`` of the roles that this machine
+        needs
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -56,7 +57,7 @@ class SecurityConfig(BaseModel):
 
     @property
     def folder(self) -> Path:
-        """Of the certificates; :class:`InputError` if there are none."""
+        """The folder of the certificates; raises :class:`InputError` if there is none."""
         if self.certificates is None:
             raise InputError("[security] says tls = false, so that there are no certificates to use.")
         return Path(self.certificates)
@@ -72,7 +73,7 @@ class SecurityConfig(BaseModel):
         Raises
         ------
         InputError
-            If TLS is switched off, or a file has a fault.
+            If TLS is switched off, or a file is invalid.
         """
         for fault in certificate_faults(self.folder, roles, private):
             raise InputError(fault)
@@ -80,7 +81,8 @@ class SecurityConfig(BaseModel):
 
 
 def refuse_secrets(values: object, place: str = "") -> None:
-    """Raise :class:`InputError`, without repeating it, if a secret stands in a configuration: runs keep a copy."""
+    """Raise :class:`InputError`, without showing the value, if a configuration contains a secret, as runs store a
+    copy."""
     if isinstance(values, dict):
         for name, value in values.items():
             inner = f"{place}.{name}" if place else str(name)

@@ -1,4 +1,4 @@
-"""Workers as SLURM jobs, by dask-jobqueue's ``SLURMCluster`` with its own keys."""
+"""Workers as SLURM jobs, by ``SLURMCluster`` of dask-jobqueue, with its keywords."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _WALLTIME = re.compile(
     r"(?P<d>\d+)-(?P<h>\d+)(:(?P<m>\d+)(:(?P<s>\d+))?)?|((?P<hh>\d+):)?(?P<mm>\d+):(?P<ss>\d+)|(?P<mmm>\d+)"
 )
 _UNITS = {"d": 86400, "h": 3600, "hh": 3600, "m": 60, "mm": 60, "mmm": 60, "s": 1, "ss": 1}
-#: What is said where one of SLURM's commands is missing.
+#: The message if a SLURM command is missing.
 NOT_FOUND = "{} was not found: run this on a host of the SLURM cluster, where its commands are on the PATH."
 
 
 def walltime_seconds(text: str) -> int:
-    """Seconds of a walltime as SLURM writes it: ``30``, ``30:00``, ``1:30:00``, ``2-12``, ``2-12:30:00``."""
+    """Seconds of a walltime in SLURM's notation: ``30``, ``30:00``, ``1:30:00``, ``2-12``, ``2-12:30:00``."""
     match = _WALLTIME.fullmatch(text)
     if match is None:
         raise ValueError("should be a walltime as SLURM writes it, such as 04:00:00 or 2-12:00:00")
@@ -37,10 +37,11 @@ def walltime_seconds(text: str) -> int:
 
 
 def lifetime(walltime: int) -> tuple[int, int]:
-    """Seconds that a worker lives, and by how much that varies from worker to worker.
+    """Lifetime of a worker in seconds, and the range in which it varies between workers.
 
-    Workers end by themselves before SLURM kills them, so that what they hold is handed on, and not all at once: the
-    stagger outlasts the start of a job. A worker lives at most lifetime + stagger, which leaves a margin.
+    Workers end by themselves before SLURM kills them, so that their data are handed over; and not all at once: the
+    stagger is longer than the start of a job. A worker lives at most lifetime + stagger, which leaves a margin to the
+    walltime.
     """
     stagger = min(max(walltime // 10, 10), 600)
     margin = min(max(walltime // 20, 10), 300)
@@ -57,11 +58,11 @@ Walltime = Annotated[str, AfterValidator(_is_walltime)]
 
 
 class JobConfig(BaseModel):
-    """One job; what is left out is as dask-jobqueue has it, except `processes`, one a core, and `python`, this one.
+    """A job. Defaults are those of dask-jobqueue, except `processes`, one per core, and `python`, this interpreter.
 
     Parameters
     ----------
-    options : what else dask-jobqueue's ``SLURMCluster`` takes, whose words all of these are
+    options : further keywords of ``SLURMCluster``; the other fields have its names, too
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -89,20 +90,20 @@ class JobConfig(BaseModel):
         return self
 
 
-#: Of the coordinator's job, where ``[coordinator]`` does not say otherwise; what is not here is as in ``[job]``.
+#: Defaults of the coordinator's job; all other settings are by default those of ``[job]``.
 COORDINATOR = {"cores": 1, "memory": "4GB", "processes": None, "log_directory": None, "job_extra_directives": []}
 
 
 class SlurmConfig(ClusterConfig):
-    """Settings of a cluster of SLURM jobs.
+    """The configuration of a cluster of SLURM jobs.
 
     Parameters
     ----------
-    jobs : worker jobs kept in the queue; one that ends is replaced
-    job : one worker job
+    jobs : number of worker jobs; jobs that end are replaced
+    job : of the workers
     coordinator : settings of :class:`JobConfig` for the job in which ``dpdist submit`` runs coordinator and scheduler
-    patience : longer than elsewhere, since jobs wait in queues
-    scheduler_options : for Dask's scheduler, which runs in the coordinator's process
+    patience : longer than for other kinds, because jobs wait in queues
+    scheduler_options : of Dask's scheduler, which runs in the coordinator's process
     """
 
     library: ClassVar[tuple[str, str] | None] = ("dask_jobqueue", "slurm")
@@ -146,12 +147,12 @@ class SlurmConfig(ClusterConfig):
         if shutil.which("sbatch") is None:
             raise InputError(NOT_FOUND.format("sbatch"))
         cluster = self.cluster()
-        # scale() would never replace a job that ended.
+        # adapt, because scale() would not replace jobs that end.
         cluster.adapt(minimum_jobs=self.jobs, maximum_jobs=self.jobs)
         return backend_on(cluster, self.limits())
 
     def cluster(self) -> SLURMCluster:
-        """The ``SLURMCluster``, with its scheduler started in this process and no job submitted yet."""
+        """The ``SLURMCluster``, with its scheduler running in this process, and no job submitted yet."""
         self.require()
         from dask_jobqueue import SLURMCluster
 
@@ -169,15 +170,15 @@ class SlurmConfig(ClusterConfig):
             ) from error
 
     def job_options(self) -> dict[str, object]:
-        """Keywords of ``SLURMCluster`` that shape a worker job."""
+        """Keywords of ``SLURMCluster`` for a worker job."""
         given = self.job.model_dump(exclude_none=True, exclude={"options"}) | self.job.options
         exports = [f"export {name}={shlex.quote(value)}" for name, value in self.variables().items()]
         return {
             **given,
             "processes": self.job.processes or self.job.cores,
-            # A job that SLURM starts again after a node's failure may have no scheduler; a new one is asked for anyway.
+            # A job requeued after a node's failure may have no scheduler; a replacement is submitted anyway.
             "job_extra_directives": ["--no-requeue", *self.job.job_extra_directives],
-            # Last, since a `module load` before may set threads of its own.
+            # Last, because an earlier `module load` may set numbers of threads.
             "job_script_prologue": [*self.job.job_script_prologue, *exports],
             "worker_extra_args": self._worker_arguments(),
         }

@@ -1,4 +1,4 @@
-"""Scheduler and workers on hosts reached over SSH, by :func:`distributed.SSHCluster` with its own keys."""
+"""Scheduler and workers on hosts reached by SSH, with :func:`distributed.SSHCluster` and its keywords."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ if TYPE_CHECKING:
 Options = dict[str, Any]
 
 _LOGGER = logging.getLogger(__name__)
-#: A scheduler whose coordinator vanished ends by itself after this long without tasks, and its workers with it.
+#: Time without tasks after which a scheduler whose coordinator is gone ends, with its workers.
 _IDLE = "30 minutes"
-#: A worker that does not find its scheduler for so long ends by itself, too.
+#: Time without a scheduler after which a worker ends.
 _ALONE = "5 minutes"
-#: What Dask's processes take by name; SSHCluster starts so many workers on a host.
+#: Keywords of Dask's processes; `n_workers` is SSHCluster's number of workers on a host.
 _TAKEN = {
     "worker_options": {"n_workers", *inspect.signature(Nanny).parameters, *inspect.signature(Worker).parameters},
     "scheduler_options": {*inspect.signature(Scheduler).parameters},
 }
-#: Set by [security], and by nothing else.
+#: Options that only [security] may set.
 _RESERVED = ("protocol", "security")
 
 
 class SSHConfig(ClusterConfig):
-    """Settings of a cluster over SSH.
+    """The configuration of a cluster over SSH.
 
     Parameters
     ----------
-    hosts : the first runs the scheduler, each of the others workers; a host may stand there twice
-    connect_options : for ``asyncssh.connect``, or a table for each host
-    worker_options, scheduler_options : for Dask's nannies and scheduler
-    remote_python : the interpreter on the hosts, or one for each; default: the same path as here
-    remote_certificates : folder of the certificates on the hosts, where it is not the one on this machine
+    hosts : the first runs the scheduler, the others run workers; a host may be repeated
+    connect_options : of ``asyncssh.connect``, or a list with one table per host
+    worker_options, scheduler_options : of Dask's nannies and scheduler
+    remote_python : interpreter on the hosts, or a list with one per host; default: the path of this interpreter
+    remote_certificates : folder of the certificates on the hosts, if different from the one on this machine
     """
 
     library: ClassVar[tuple[str, str] | None] = ("asyncssh", "ssh")
@@ -86,7 +86,7 @@ class SSHConfig(ClusterConfig):
             raise ValueError("remote_certificates should be a path without ~, which means nothing to Dask on the hosts")
         if any(not _checks_host_keys(options) for options in _as_list(self.connect_options)):
             raise ValueError("connect_options.known_hosts should be the path of a file: host keys are always checked")
-        # SSHCluster puts these between single quotes on a command line.
+        # SSHCluster passes these in single quotes on a command line.
         if "'" in json.dumps([self._worker(), self._scheduler()]):
             raise ValueError("worker_options, scheduler_options and certificate paths cannot hold a single quote")
         return self
@@ -109,7 +109,7 @@ class SSHConfig(ClusterConfig):
                     security=security,
                     silence_logs=logging.WARNING,
                 )
-        except Exception as error:  # SSHCluster raises plain Exception, asyncssh its own, the system OSError
+        except Exception as error:  # plain Exception of SSHCluster, errors of asyncssh, OSError
             raise InputError(
                 f"the cluster over ssh did not start ({error}); check that each of {', '.join(self.hosts)} can be "
                 "reached with ssh, and has dpdist in remote_python and its certificates."
@@ -135,7 +135,7 @@ class SSHConfig(ClusterConfig):
         return {**options, "protocol": "tls", "security": remote.options(role)}
 
     def _python(self) -> list[str]:
-        """The interpreters, each behind the environment that its processes are to have."""
+        """The interpreters, each preceded by the environment for its processes."""
         given = self.remote_python or sys.executable
         each = given if isinstance(given, list) else [given] * len(self.hosts)
         variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in self.variables().items())
@@ -159,7 +159,7 @@ def _is_loopback(host: str) -> bool:
 
 
 async def _drain(processes: list[SSHClientProcess[str]]) -> None:
-    """Read what the hosts log for as long as they run: a process whose output nobody reads would block at last."""
+    """Read the output of the remote processes as long as they run, because a full pipe would block them."""
     streams = [stream for process in processes for stream in (process.proc.stdout, process.proc.stderr)]
     await asyncio.gather(*(_log(stream) for stream in streams))
 

@@ -1,4 +1,4 @@
-"""A run's coordinator as a job of its own: what dies with a login shell is not the run."""
+"""Submission of a run's coordinator as a job, which survives the end of a login shell."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpdist.core.errors import InputError
 
 __all__ = ["SUBMITTERS", "Job", "JobState", "Submitter", "submitter_for", "submitter_of"]
 
-#: By the kind of their jobs; a new one is one more name here.
+#: Submitters by kind of job; a new one is added here.
 SUBMITTERS: dict[str, type[Submitter[Any]]] = {
     each.kind: each for each in (KubernetesSubmitter, ProcessSubmitter, SlurmSubmitter)
 }
@@ -25,7 +25,7 @@ def submitter_for(cluster: ClusterConfig) -> Submitter[Any]:
 
 
 def submitter_of(job: Job) -> Submitter[Any]:
-    """The submitter that finds a job again; :class:`InputError` if there is none."""
+    """The submitter of a job's kind; raises :class:`InputError` if there is none."""
     if job.kind not in SUBMITTERS:
         raise InputError(f"a job of kind {job.kind!r} is not known; known are {', '.join(sorted(SUBMITTERS))}.")
     return SUBMITTERS[job.kind]()

@@ -1,9 +1,9 @@
-"""What every way of submission has: a job as plain values, its state, and three things that can be asked.
+"""The interface of submission: jobs as plain values, their state, and how to submit, query and cancel them.
 
-The coordinator that is submitted keeps to this contract, whatever runs it. On SIGTERM it writes a last checkpoint and
-exits with 143; it may get the signal twice. On SIGUSR1, the notice that its time is nearly over, it writes a last
-checkpoint and exits with 75 if it got further since it started: whatever runs it then starts it again. Any other status
-is final, and its log says why.
+The submitted coordinator follows this contract for all kinds of jobs. On SIGTERM it writes a last checkpoint and exits
+with 143; it may get the signal twice. On SIGUSR1, which announces the end of its time, it writes a last checkpoint and
+exits with 75 if it made progress since its start; the job then starts it again. Any other status is final, and the log
+contains the reason.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from dpdist.core.errors import InputError
 
 @dataclass(frozen=True)
 class Job:
-    """One submitted coordinator.
+    """A submitted coordinator.
 
     Parameters
     ----------
     kind : ``process``, ``slurm`` or ``kubernetes``
-    identity : what finds it again: host, process id and start time; job number; namespace and name
+    identity : host, process id and start time; or job number; or namespace and name
     log : file of its output; empty if only the cluster has it
     """
 
@@ -38,7 +38,7 @@ class Job:
 
 
 class JobState(Enum):
-    """Where a job is; its value is the word that a person is shown."""
+    """The state of a job; the value is the word shown to users."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -50,15 +50,15 @@ Config = TypeVar("Config", bound=ClusterConfig)
 
 
 class Submitter(ABC, Generic[Config]):
-    """Starts coordinators in one way, and finds them again.
+    """Submits coordinators as one kind of job, and finds the jobs again.
 
     Parameters
     ----------
-    cluster : whose settings shape the jobs; none to ask for jobs there are
+    cluster : configuration of the jobs; None if jobs are only queried
 
     Attributes
     ----------
-    kind : of the jobs it makes
+    kind : of its jobs
     """
 
     kind: ClassVar[str]
@@ -68,38 +68,39 @@ class Submitter(ABC, Generic[Config]):
 
     @abstractmethod
     def submit(self, command: Sequence[str], name: str, folder: Path) -> Job:
-        """Start `command` as a job; returns once it is accepted.
+        """Start `command` as a job; returns when it is accepted.
 
         Parameters
         ----------
-        command : program, by its absolute path, and arguments; no secrets, for everybody can read them
+        command : absolute path of the program, and arguments; without secrets, because all users can read them
         name : of the job and of its files
-        folder : where its script and log go; made if it is missing
+        folder : of its script and log; created if missing
 
         Raises
         ------
         InputError
-            If the job was not accepted: why, and what to do.
+            If the job was not accepted.
         """
 
     @abstractmethod
     def state(self, job: Job) -> tuple[JobState, str]:
-        """The state of a job, and a few words on it."""
+        """The state of a job, with details in a few words."""
 
     @abstractmethod
     def cancel(self, job: Job) -> None:
-        """Ask a job to write a last checkpoint and end, or drop it if it still waits; nothing if it ended already."""
+        """Ask a job to write a last checkpoint and end, or remove it if it is waiting; a job that has ended is
+        ignored."""
 
 
 def checked_name(name: str) -> str:
-    """A job's name itself, if it can be part of file names and of a queue's names; else :class:`InputError`."""
+    """The name of a job, if it is valid in file names and queues; else raises :class:`InputError`."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
         raise InputError(f"the name of a job should be letters, digits, dots, - and _, at most 100; got {name!r}.")
     return name
 
 
 def made_folder(folder: Path) -> Path:
-    """The folder as an absolute path, made for its owner alone if it is missing."""
+    """The absolute path of a folder, which is created with access for its owner only, if missing."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -108,7 +109,7 @@ def made_folder(folder: Path) -> Path:
 
 
 def open_private(path: Path, flags: int) -> int:
-    """File descriptor of a file that only its owner can read, made if it is missing."""
+    """File descriptor of a file that only its owner can read, created if missing."""
     try:
         descriptor = os.open(path, flags | os.O_CREAT | os.O_WRONLY, 0o600)
         os.fchmod(descriptor, 0o600)

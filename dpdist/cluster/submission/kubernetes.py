@@ -1,7 +1,7 @@
-"""The coordinator as a Kubernetes Job: evicted, it starts again elsewhere and resumes; failed for good, it stays so.
+"""The coordinator as a Kubernetes Job, which is restarted and resumes after an eviction, but not after a final failure.
 
-The operator's own DaskJob starts no evicted pod again. What the coordinator reads and writes has to be there for
-whatever node it runs on: an object store, or a volume that all pods share.
+The operator's own DaskJob does not restart evicted pods. All that the coordinator reads and writes must be accessible
+on every node: in an object store, or on a volume that all pods share.
 """
 
 from __future__ import annotations
@@ -31,23 +31,24 @@ from dpdist.cluster.submission.base import Job, JobState, Submitter, checked_nam
 from dpdist.core.errors import InputError
 
 CONTAINER = "coordinator"
-#: Exit statuses after which another attempt would end the same: a sentence for the user, a wrong option, a wish.
+#: Exit statuses after which a restart is useless: an error for the user, a wrong option, a cancellation.
 FINAL = [1, 2, CANCELLED]
 
 
 def coordinator_manifest(config: KubernetesConfig, command: Sequence[str], name: str) -> Manifest:
-    """The Job that runs `command` in a pod with the coordinator's certificates and right to make the DaskCluster.
+    """The Job that runs `command` in a pod with the coordinator's certificates and permission to create the
+    DaskCluster.
 
-    A pod that is evicted, preempted or lost with its node is replaced however often, and so is one that asks for it.
-    One that is killed is replaced ``backoff_limit`` times; one that ended with a sentence is not. On SIGTERM the
-    command has ``termination_grace_period`` seconds.
+    A pod that is evicted, preempted or lost with its node is always replaced, and so is one that exits with the status
+    for a restart. A pod that is killed is replaced ``backoff_limit`` times; one that ended with an error message is
+    not. On SIGTERM the command has ``termination_grace_period`` seconds.
     """
     ended = {"containerName": CONTAINER, "operator": "In"}
     labels = {JOB_NAME: "batch.kubernetes.io/job-name", JOB_UID: "batch.kubernetes.io/controller-uid"}
     container = {
         "name": CONTAINER,
         "command": list(command),
-        # Name and uid of the pod's own Job, which is to own the DaskCluster, come from its labels.
+        # Name and uid of the Job, which will own the DaskCluster, come from the pod's labels.
         "env": environment(pod_variables(config))
         + [
             {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{label}']"}}}
@@ -55,7 +56,7 @@ def coordinator_manifest(config: KubernetesConfig, command: Sequence[str], name:
         ],
         "resources": config.coordinator_resources.manifest(),
     }
-    # The Job itself starts pods again; podFailurePolicy asks for Never.
+    # The Job replaces pods; podFailurePolicy requires Never.
     ending = {"restartPolicy": "Never", "terminationGracePeriodSeconds": config.termination_grace_period}
     return {
         "apiVersion": "batch/v1",
@@ -64,9 +65,9 @@ def coordinator_manifest(config: KubernetesConfig, command: Sequence[str], name:
         "spec": {
             "backoffLimit": config.backoff_limit,
             "ttlSecondsAfterFinished": config.ttl_seconds_after_finished,
-            # A pod that is being ended may still write its last checkpoint: no second one beside it.
+            # An ending pod may still be writing its last checkpoint, so no second one is started beside it.
             "podReplacementPolicy": "Failed",
-            # The first rule that fits holds, and an end that fits none counts as a failure.
+            # The first matching rule applies; an end that matches none counts as a failure.
             "podFailurePolicy": {
                 "rules": [
                     {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
@@ -92,7 +93,7 @@ class KubernetesSubmitter(Submitter[KubernetesConfig]):
             raise InputError("a Job is shaped by a cluster configuration of type kubernetes; give it with --cluster.")
         self.cluster.require()
         job = unique_name(checked_name(name))
-        # The interpreter of this host is not the image's.
+        # The image has another interpreter than this host.
         command = [self.cluster.python if part == sys.executable else part for part in command]
         manifest = coordinator_manifest(self.cluster, command, job)
         with os.fdopen(open_private(made_folder(folder) / f"{job}.json", os.O_TRUNC), "w") as file:
@@ -122,13 +123,13 @@ class KubernetesSubmitter(Submitter[KubernetesConfig]):
 
 
 def unique_name(name: str) -> str:
-    """A name that Kubernetes takes for a Job and its DaskCluster, made from a run's and different every time."""
+    """A unique name for a Job and its DaskCluster, valid in Kubernetes, made from a run's name."""
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:44].rstrip("-")
     return f"{plain or 'run'}-{uuid.uuid4().hex[:8]}"
 
 
 def job_state(job: Manifest, pods: Sequence[Manifest]) -> tuple[JobState, str]:
-    """The state of a Job that is there, and its pods', in Kubernetes' own words."""
+    """The state of an existing Job and its pods, in Kubernetes' words."""
     verdict, reasons = _verdict(job), "; ".join(troubles(pods))
     if verdict is not None:
         return JobState.ENDED, f"{verdict} ({reasons})" if reasons else verdict

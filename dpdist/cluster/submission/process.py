@@ -1,9 +1,9 @@
-"""The coordinator as a background process of this host, in a session of its own.
+"""The coordinator as a background process on this host, in its own session.
 
-It outlives the shell that started it. Where systemd ends the processes of users who log out (``KillUserProcesses``),
-``loginctl enable-linger`` keeps it. A process is known by its id and its start time together, so that an id that was
-given to another process is never taken for the run. submitit, which starts such processes too, pickles a function and
-its result and kills what it cancels, where a run has to write a last checkpoint.
+It outlives the shell that started it. If systemd ends the processes of users who log out (``KillUserProcesses``),
+``loginctl enable-linger`` prevents this. A process is identified by its id and start time together, so that an id that
+was reused is never taken for the run. submitit is not used: it starts such processes too, but pickles a function and
+its result, and kills what it cancels, while a run has to write a last checkpoint.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dpdist.cluster.submission.base import Job, JobState, Submitter, checked_nam
 from dpdist.core.errors import InputError
 from dpdist.core.lease import process_began
 
-#: Handled by the coordinator, whatever the process that starts it does with them.
+#: Signals that are reset to their defaults in the coordinator.
 _SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGPIPE]
 
 
@@ -57,7 +57,7 @@ class ProcessSubmitter(Submitter[ClusterConfig]):
             return JobState.UNKNOWN, f"runs on {host}: ask there"
         if _lives(number, began):
             return JobState.RUNNING, f"process {number}"
-        with contextlib.suppress(ChildProcessError):  # its parent knows how it ended, once, and nobody else does
+        with contextlib.suppress(ChildProcessError):  # only the parent process can read the exit status, and only once
             found, status = os.waitpid(number, os.WNOHANG)
             if found:
                 return JobState.ENDED, f"exit {os.waitstatus_to_exitcode(status)}"
@@ -68,7 +68,7 @@ class ProcessSubmitter(Submitter[ClusterConfig]):
         if host != socket.gethostname():
             raise InputError(f"the run is a process on {host}, and this is {socket.gethostname()}: cancel it there.")
         with contextlib.suppress(ProcessLookupError):
-            held = os.pidfd_open(number)  # stays this process's, even if its id is given away
+            held = os.pidfd_open(number)  # refers to this process even if its id is reused
             try:
                 if _lives(number, began):
                     signal.pidfd_send_signal(held, signal.SIGTERM)
@@ -77,16 +77,16 @@ class ProcessSubmitter(Submitter[ClusterConfig]):
 
 
 def process_job(host: str, number: int, began: int, log: str = "") -> Job:
-    """The job that a process of a host is, by its id and when it began, as :func:`process_began` tells that."""
+    """The job of a process, by host, process id, and start time as from :func:`process_began`."""
     return Job(ProcessSubmitter.kind, f"{host} {number} {began}", log)
 
 
 def _identity(job: Job) -> tuple[str, int, int]:
-    """Host, process id, and start in clock ticks since that host's start."""
+    """Host, process id, and start time in clock ticks since the boot of the host."""
     host, number, began = job.identity.split(" ")
     return host, int(number), int(began)
 
 
 def _lives(number: int, began: int) -> bool:
-    """Whether a process runs on this host; one that ended and was not waited for does not."""
+    """Whether a process runs on this host; a zombie does not."""
     return began != 0 and process_began(number) == began

@@ -1,15 +1,15 @@
-"""The coordinator as a SLURM batch job that goes on by itself when its walltime is over or its node fails.
+"""The coordinator as a SLURM batch job that is requeued when its walltime is over or its node fails.
 
-The batch shell passes signals on. SLURM sends SIGUSR1 some time before the walltime ends; when the coordinator then
-exits with 75, the shell puts its own job into the queue again, with the same number and log. A job that was cancelled
-or failed stays ended; after a node's failure, or where SLURM takes nodes away, SLURM itself puts the job back. Until a
-job that was put back starts, SLURM lets two minutes pass, unless the site set ``cred_expire``.
+The batch shell forwards signals. SLURM sends SIGUSR1 some time before the walltime ends. If the coordinator then exits
+with 75, the shell requeues its own job, with the same number and log. A cancelled or failed job stays ended; after a
+node failure or a preemption, SLURM itself requeues the job. SLURM waits two minutes before a requeued job starts,
+unless the site set ``cred_expire``.
 
-The script holds paths and the command, no secrets. Credentials of an object store reach the job as SLURM passes the
-environment of whoever submits (``--export=ALL``), or lie in the user's own files, such as ``~/.aws/credentials``.
+The script contains paths and the command, but no secrets. Credentials of an object store reach the job through SLURM's
+copy of the submitter's environment (``--export=ALL``), or through the user's files, such as ``~/.aws/credentials``.
 
-submitit, which puts jobs back too, runs a pickled function, and cancels by a plain scancel, which kills before a long
-checkpoint is written.
+submitit is not used: it requeues jobs too, but runs a pickled function, and cancels by a plain scancel, which kills the
+job before a long checkpoint is written.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from dpdist.cluster.submission.base import Job, JobState, Submitter, checked_nam
 from dpdist.core.errors import InputError
 from dpdist.core.waiting import wait_until
 
-#: Seconds before the end of the walltime at which the coordinator is told, and by how many SLURM may be early.
+#: Seconds before the end of the walltime at which the coordinator is signalled, and by how many SLURM may be early.
 LEAD, EARLY = 90, 60
-#: Seconds that an ending job is waited for when it is cancelled, since it may come back.
+#: Seconds to wait for an ending job when it is cancelled, because it may be requeued.
 SETTLING = 60
 
-#: SLURM's own words for a job; those left out are told as unknown.
+#: SLURM's states of jobs; all others are reported as unknown.
 STATES = {
     JobState.WAITING: "PENDING CONFIGURING REQUEUED REQUEUE_HOLD REQUEUE_FED RESV_DEL_HOLD SPECIAL_EXIT SUSPENDED",
     JobState.RUNNING: "RUNNING COMPLETING SIGNALING STAGE_OUT RESIZING",
@@ -80,10 +80,10 @@ def job_script(
 
     Parameters
     ----------
-    job : what is asked of SLURM; its directives override the others
+    job : resources to request; its directives override the others
     log : file of the output, appended to by every start
-    lead : seconds before the end of the walltime at which the coordinator is told
-    restarts : after so many the job gives up
+    lead : seconds before the end of the walltime at which the coordinator is signalled
+    restarts : largest number of restarts
 
     Raises
     ------
@@ -98,7 +98,7 @@ def job_script(
     from dask_jobqueue.slurm import SLURMJob
 
     own = [
-        # SLURM puts the job's number and the like where it finds a per cent sign.
+        # SLURM expands per cent signs, for example to the job number.
         f'--output="{str(log).replace("%", "%%")}"',
         "--open-mode=append",
         "--requeue",
@@ -132,7 +132,7 @@ class SlurmSubmitter(Submitter[SlurmConfig]):
         script = folder / f"{name}.sh"
         with os.fdopen(open_private(script, os.O_TRUNC), "w") as file:
             file.write(job_script(job, name, log, command))
-        # The job appends to a log that is private already.
+        # The job appends to a log that is already private.
         os.close(open_private(log, os.O_APPEND))
         number = _slurm("sbatch", "--parsable", str(script)).strip().split(";")[0]
         return Job(self.kind, number, str(log))
@@ -147,16 +147,16 @@ class SlurmSubmitter(Submitter[SlurmConfig]):
         return _STATE.get(told["JobState"], JobState.UNKNOWN), _words(told)
 
     def cancel(self, job: Job) -> None:
-        """As every submitter's; a coordinator that hangs is ended by ``scancel`` and the job's number."""
+        """As :meth:`Submitter.cancel`; a coordinator that hangs can be ended by ``scancel`` with the job number."""
         if self._settled(job) is JobState.WAITING:
-            # Leaves the job alone if it starts in this moment.
+            # Has no effect if the job starts at this moment.
             self._signal(job, "--state=PENDING")
         if self._settled(job) in (JobState.RUNNING, JobState.UNKNOWN):
-            # A plain scancel would kill after the site's KillWait, whether the checkpoint is written or not.
+            # A plain scancel would kill after the site's KillWait, even while the checkpoint is being written.
             self._signal(job, "--signal=TERM", "--batch")
 
     def _signal(self, job: Job, *options: str) -> None:
-        """Have SLURM signal a job, unless it has just ended."""
+        """Make SLURM signal a job, unless it has just ended."""
         try:
             _slurm("scancel", *options, job.identity)
         except InputError:
@@ -164,7 +164,7 @@ class SlurmSubmitter(Submitter[SlurmConfig]):
                 raise
 
     def _settled(self, job: Job) -> JobState:
-        """The state once it is known whether a job that is just ending is put back."""
+        """The state, once it is known whether an ending job is requeued."""
 
         def settled() -> JobState | None:
             state, words = self.state(job)
@@ -177,7 +177,7 @@ class SlurmSubmitter(Submitter[SlurmConfig]):
 
 
 def _words(told: dict[str, str]) -> str:
-    """SLURM's word for the state, with its reason or the exit status."""
+    """SLURM's state, with its reason or the exit status."""
     word, (status, number) = told["JobState"], told["ExitCode"].split(":")
     if _STATE.get(word) is JobState.ENDED:
         return f"{word}, signal {number}" if number != "0" else f"{word}, exit {status}"
@@ -185,7 +185,7 @@ def _words(told: dict[str, str]) -> str:
 
 
 def _slurm(*command: str) -> str:
-    """What a SLURM command prints; its own words in an :class:`InputError` if it fails."""
+    """The output of a SLURM command; raises :class:`InputError` with SLURM's message if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     except FileNotFoundError as error:
