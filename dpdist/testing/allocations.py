@@ -1,4 +1,4 @@
-"""The laws of priors over assignments."""
+"""The laws of allocations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dpdist.testing.stored import check_stored
 
 
 def check_allocation(allocation: Allocation, seed: int = 0) -> None:
-    """Hold a prior over assignments to the laws of allocations."""
+    """Check an allocation, which is a prior over assignments, against the laws of allocations."""
     rng = np.random.default_rng(seed)
     size = 4 if allocation.max_components is None else min(4, allocation.max_components)
     counts = np.sort(rng.gamma(1.0, 30.0, size=size))[::-1]

@@ -1,4 +1,4 @@
-"""The meaning of backends, which is the serial one's."""
+"""The law of backends: results equal to those of the serial backend."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dpdist.execution import Backend, SerialBackend
 
 
 def check_backend(backend: Backend) -> None:
-    """Hold a backend to the meaning of the serial one."""
+    """Check that a backend gives the bits of the serial backend."""
     serial, values = SerialBackend(), [10.0**k for k in range(-6, 7)] * 2
     results = []
     for each in (serial, backend):

@@ -20,13 +20,13 @@ from dpdist.testing.stored import check_stored, same_part
 
 
 def check_family(family: Family, rows: Rows, seed: int = 0) -> None:
-    """Hold a likelihood to the laws of families on some rows that it can model.
+    """Check a family against the laws of families, with some rows that it can model.
 
     Parameters
     ----------
     family : hyperparameters may be missing
     rows : (n, D), at least 4 rows
-    seed : of the random responsibilities tried
+    seed : of the random responsibilities and draws
     """
     moments = summarise_source(ArraySource(rows), SerialBackend()).moments()
     filled = family.with_defaults(moments)
@@ -53,7 +53,7 @@ def check_family(family: Family, rows: Rows, seed: int = 0) -> None:
 
 
 def _check_features(family: Family, rows: Rows, dense: np.ndarray) -> None:
-    """Statistics of rows (n, F) end in 1, and are each row's own, in either precision, dense or sparse."""
+    """Statistics of rows (n, F) end in 1 and depend on their own row only, in either precision, dense or sparse."""
     hold("the last statistic of every row is 1", dense[:, -1], 1.0)
     halves = [family.features(rows[half]) for half in (slice(None, 2), slice(2, None))]
     apart = np.concatenate([dense_rows(half) for half in halves])
@@ -84,12 +84,13 @@ def _check_evidence(family: Family, stats: np.ndarray) -> None:
     hold("coefficients of a component depend on no other", coefficients, columns)
 
 
-#: Draws that are looked at, and standard errors by which their mean may be off.
+#: Number of draws, and largest error of their mean, in standard errors.
 _DRAWS, _ERRORS = 4000, 6.0
 
 
 def _check_draws(family: Family, stats: np.ndarray, columns: int, seed: int) -> None:
-    """Rows drawn from the predictive teach nothing on average: E[eta] is the mean of what it will be after one more."""
+    """Draws from the predictive do not change E[eta] on average: E[eta] is the mean of its value after one more
+    draw."""
     drawn = family.sample(stats, np.zeros(_DRAWS, dtype=np.intp), np.random.default_rng(seed))
     assert drawn.shape == (_DRAWS, columns), "a draw has the width of the rows"
     change = family.coefficients(stats + family.features(drawn)).T - family.coefficients(stats).T
@@ -104,13 +105,13 @@ def _check_draws(family: Family, stats: np.ndarray, columns: int, seed: int) -> 
 
 
 def _log_other(drawn: np.ndarray, everywhere: bool) -> np.ndarray:
-    """Log density or mass (n,) at draws (n, D) of another law, whose support is within that of theirs: its ratio to
-    their own is 1 on average, whatever it is, where their own sums to 1.
+    """Log density or mass (n,) at draws (n, D) of another distribution, whose support is within that of the family. Its
+    ratio to the predictive is 1 on average if the predictive sums to 1.
 
     Parameters
     ----------
-    drawn : of which the other law is made
-    everywhere : whether all real rows are in their support
+    drawn : draws, from which the other distribution is estimated
+    everywhere : whether all real rows are in the family's support
     """
     rows = np.asarray(drawn, dtype=np.float64)
     totals = rows.sum(axis=1)
@@ -133,7 +134,7 @@ def _log_other(drawn: np.ndarray, everywhere: bool) -> np.ndarray:
 
 
 def _check_components(family: Family, rows: Rows, dense: np.ndarray, seed: int) -> None:
-    """Rows drawn of a component fit it at least as well as another, on average (Gibbs' inequality)."""
+    """Rows drawn from a component fit it at least as well as another one, on average (Gibbs' inequality)."""
     order = np.argsort(dense_rows(rows).sum(axis=1), kind="stable")
     halves = np.stack([dense[half].sum(axis=0) for half in np.array_split(order, 2)])
     for k in (0, 1):
@@ -176,7 +177,7 @@ def _check_pass(family: Family, rows: Rows, dense: np.ndarray) -> None:
 
 
 def _check_description(family: Family, stats: np.ndarray) -> None:
-    """What is described can be stored, and read without dpdist."""
+    """Described arrays can be stored, and read without dpdist."""
     found = family.describe(stats)
     check_description(found, stats.shape[1], family)
     assert all(len(values) == len(stats) for _, values in found.values()), "a component is described at a time"

@@ -1,4 +1,4 @@
-"""How laws are held: numbers against numbers, and gradients against differences."""
+"""Comparisons by which laws are checked: numbers with numbers, and gradients with finite differences."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 
 
 def hold(law: str, found: Any, expected: Any) -> None:
-    """Two sets of numbers are the same but for rounding, as a law has it."""
+    """Assert that two arrays are equal up to rounding; `law` is the message."""
     np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-8, err_msg=law)
 
 
 def check_gradient(function: Callable[[np.ndarray], np.ndarray], gradient: np.ndarray, at: np.ndarray) -> None:
-    """Central differences along each column, against what `gradient` (K, F) promises."""
+    """Assert that central differences along each column equal `gradient` (K, F)."""
     for column in range(at.shape[1]):
         step = np.zeros_like(at)
         step[:, column] = 1e-5 * max(1.0, float(np.abs(at[:, column]).max()))

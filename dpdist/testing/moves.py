@@ -1,4 +1,4 @@
-"""The laws of moves: what is proposed, measured and judged."""
+"""The laws of moves: proposals, measurements and gains."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from dpdist.testing.stored import check_stored
 
 
 def check_move(move: AnyMove, model: Model, rows: Rows, responsibilities: np.ndarray, seed: int = 0) -> None:
-    """Hold a move to the laws of moves: two laps' ends on one block of rows.
+    """Check a move against the laws of moves, on one block of rows at the ends of two laps.
 
     Parameters
     ----------
-    move : proposes something for the components of `responsibilities`
-    model : a filled model
+    move : must propose something for the components of `responsibilities`
+    model : with all hyperparameters set
     rows : (n, D)
     responsibilities : (n, K)
 
@@ -62,7 +62,7 @@ def check_move(move: AnyMove, model: Model, rows: Rows, responsibilities: np.nda
 
 
 def _block_of(model: Model, rows: Rows, resp: np.ndarray, seed: int) -> tuple[Block, Summary]:
-    """Rows of random weights with their responsibilities, the posterior that these make, and their summary."""
+    """Rows with random weights and their responsibilities, the resulting posterior, and their summary."""
     features = model.family.features(rows)
     weights = np.random.default_rng(seed).uniform(0.5, 2.0, size=(features.shape[0],))
     entropy = -weights @ (resp * np.log(resp, out=np.zeros_like(resp), where=resp > 0))
@@ -75,7 +75,7 @@ def _part_of(block: Block, rows: slice) -> Block:
 
 
 def _start_of(found: Following, summary: Summary) -> Summary:
-    """The measurement with which a lap begins."""
+    """The initial measurement of a lap."""
     blank = found.proposals.blank(summary.stats.shape[1])
     start = blank if found.start is None else found.start
     shapes = (start.stats.shape, start.entropy.shape), (blank.stats.shape, blank.entropy.shape)
@@ -99,7 +99,7 @@ def _check_replacement(tried: Proposals, proposal: int, summary: Summary, measur
 def _check_gains(
     model: Model, summary: Summary, tried: Proposals, measured: Summary, verdicts: Sequence[MoveVerdict]
 ) -> None:
-    """The gain of each proposal is the change of the ELBO, from the state in which it was judged."""
+    """The gain of each proposal is the change of the ELBO from the state in which it was judged."""
 
     def elbo(taken: Sequence[MoveVerdict]) -> float:
         change = change_from(model, summary, [tried], [measured], taken)
@@ -113,7 +113,7 @@ def _check_gains(
     for verdict in verdicts:
         if verdict.reason is Reason.ROUNDING:
             continue
-        # Judged alone is what conflicts, and what does not gain even so; all else with those accepted before it.
+        # Conflicting proposals are judged alone, as are those without a gain even alone; others after those accepted.
         alone = verdict.reason is Reason.CONFLICT or (
             verdict.reason is Reason.NO_GAIN and change_by(verdict, []) <= tolerance
         )

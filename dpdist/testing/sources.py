@@ -11,7 +11,7 @@ from dpdist.models.families.base import dense_rows, is_sparse
 
 
 def check_source(source: Source) -> None:
-    """Hold a source to covering its rows once, in order, the same each time it is read."""
+    """Check that a source covers its rows once, in order, and reads the same rows each time."""
     partitions = source.partitions
     assert [p.index for p in partitions] == list(range(len(partitions))), "partitions are numbered in order"
     edges = [p.start for p in partitions] + [partitions[-1].stop]

@@ -1,4 +1,4 @@
-"""Whether parts come back from disk as they were."""
+"""Checks that parts are unchanged by storing and reading."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from dpdist.storage import codec
 
 
 def check_stored(part: Any) -> None:
-    """Hold a part (family, likelihood, allocation, schedule, move) to coming back from disk as it was.
+    """Check that a part (family, likelihood, allocation, schedule, move) is unchanged by storing and reading.
 
     Raises
     ------
     InputError
-        If it cannot be stored: its class is not at the top of a module, or a field is nothing that can be written.
+        If it cannot be stored: its class is not at the top level of a module, or a field cannot be written.
     """
     group = zarr.create_group(store=MemoryStore())
     codec.write(group, part)
@@ -26,7 +26,7 @@ def check_stored(part: Any) -> None:
 
 
 def same_part(law: str, found: Any, expected: Any) -> None:
-    """A part is of the same class as another and has the same fields, as a law has it."""
+    """Assert that two parts have the same class and fields; `law` is the message."""
     assert type(found) is type(expected), law
     for field in fields(expected):
         if field.init:
@@ -34,7 +34,7 @@ def same_part(law: str, found: Any, expected: Any) -> None:
 
 
 def _same_value(law: str, found: Any, expected: Any) -> None:
-    """Parts, arrays and lists are compared by what they hold; numbers by value, NumPy's or Python's."""
+    """Compare parts, arrays and lists by their contents; numbers by value, whether of NumPy or Python."""
     if is_dataclass(expected):
         same_part(law, found, expected)
     elif isinstance(expected, list | tuple):
