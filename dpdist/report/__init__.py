@@ -1,1 +1,1 @@
-"""What people look at: text and pictures."""
+"""Output for people: tables, plots and the HTML report."""

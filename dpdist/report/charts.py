@@ -1,6 +1,6 @@
-"""Empty charts in Bokeh, their colours, and how axes, legends and numbers are shown.
+"""Empty Bokeh charts, their colours, and the style of axes, legends and numbers.
 
-Colours of text and grids are CSS variables of the page, so that light and dark need no drawing of their own.
+Colours of text and grids are CSS variables of the page, so one drawing serves light and dark mode.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from bokeh.models import AdaptiveTicker, CustomJSTickFormatter, DataRange1d, FixedTicker, HoverTool, Range1d
 from bokeh.plotting import figure
 
-#: Colours that are told apart on light and dark, and by people who see fewer of them.
+#: Colours that are distinct on light and dark backgrounds, also for colour-blind readers.
 COLOURS = {
     "split": "#1f9e77",
     "birth": "#1f9e77",
@@ -21,12 +21,12 @@ COLOURS = {
     "regroup": "#9061d6",
 }
 OTHER, LINE, STEP = "#d9962b", "#4f6df5", "#0ea5a4"
-#: Of what is told beside charts, and of what is written in them, on light and on dark.
+#: Font, and a text colour that is readable on light and dark backgrounds.
 FONT, NEUTRAL = "Inter, system-ui, sans-serif", "#808893"
 
 
 def plain(height: int, label: str, across: str = "", **given: Any) -> Any:
-    """An empty figure without colours of its own."""
+    """An empty figure, with the common style."""
     given = {"tools": "pan,box_zoom,reset,save", "toolbar_location": "above", "toolbar_inner": True, **given}
     plot = figure(height=height, sizing_mode="stretch_width", **given)
     plot.background_fill_color = plot.border_fill_color = plot.outline_line_color = None
@@ -42,14 +42,14 @@ def plain(height: int, label: str, across: str = "", **given: Any) -> Any:
 
 
 def whole(plot: Any, *axes: Any) -> Any:
-    """The chart, with no mark between two whole numbers across, and along further axes."""
+    """The chart, with ticks only at integers, on its x axis and on further axes."""
     for axis in (*plot.xaxis, *axes):
         axis.ticker = AdaptiveTicker(min_interval=1, mantissas=[1, 2, 5])
     return plot
 
 
 def hover(plot: Any, told: Sequence[tuple[str, str]], *renderers: Any, **given: Any) -> None:
-    """Tell pairs of a name and a value over what was drawn."""
+    """Show pairs of a name and a value in a tooltip over some renderers."""
     plot.add_tools(HoverTool(tooltips=list(told), renderers=list(renderers), **given))
 
 
@@ -59,7 +59,7 @@ def colour_of(kind: str) -> str:
 
 
 def late_range(values: Sequence[float | None]) -> Range1d | DataRange1d:
-    """Of the values after the first twentieth, which the first ones dwarf."""
+    """The range of the values after the first twentieth, because early values would dominate it."""
     known = [value for value in values if value is not None]
     if not known:
         return DataRange1d()
@@ -71,7 +71,7 @@ def late_range(values: Sequence[float | None]) -> Range1d | DataRange1d:
 
 
 def legend_of(plot: Any, above: bool = False) -> None:
-    """Show the legend without a frame, a click hiding what it names; above the chart where it would cover something."""
+    """Style the legend without a frame; a click hides an entry. With `above`, it is placed above the chart."""
     for legend in plot.legend:
         legend.orientation, legend.click_policy, legend.location = "horizontal", "hide", "bottom_right"
         legend.background_fill_alpha = 0.0
@@ -83,11 +83,11 @@ def legend_of(plot: Any, above: bool = False) -> None:
 
 
 def in_powers(plot: Any, values: Sequence[float], below: float = -1.0) -> None:
-    """Let the axis of :func:`signed_log` hold values and say nats, zero and ten among them.
+    """Set an axis of :func:`signed_log` to contain all values, with ticks in nats, including zero and ten.
 
     Parameters
     ----------
-    below : where it begins at the latest
+    below : upper bound of the lower end, on the transformed axis
     """
     places = [below, 1.0, *map(signed_log, values)]
     low, high = min(places), max(places)
@@ -100,10 +100,10 @@ def in_powers(plot: Any, values: Sequence[float], below: float = -1.0) -> None:
 
 
 def signed_log(value: float) -> float:
-    """Logarithmic on both sides of zero, for what spans many powers."""
+    """A logarithmic scale on both sides of zero, for values of very different size."""
     return math.copysign(math.log10(1 + abs(value)), value) if math.isfinite(value) else math.nan
 
 
 def drawn(value: float | None) -> float:
-    """Bokeh draws nothing where there is NaN."""
+    """NaN for None, because Bokeh does not draw NaN."""
     return math.nan if value is None else value

@@ -1,8 +1,8 @@
-"""What clusters of rows look like: how they differ from the whole, pictures, nearest rows, and how near each other.
+"""Descriptions of clusters of rows: differences from the whole data, pictures, nearest rows, and distances.
 
-Two clusters are as far apart as the root of the expected log odds by which rows drawn from one are told from the
-other's, both ways together: sqrt(E_k[l_k - l_m] + E_m[l_m - l_k]), which for Gaussians of one covariance is
-Mahalanobis's distance times a constant. Their overlap is the share of such rows' responsibility that the other takes.
+The distance of two clusters is the root of the expected log odds for telling rows of one from rows of the other, summed
+over both directions: sqrt(E_k[l_k - l_m] + E_m[l_m - l_k]). For Gaussians with equal covariances it is the Mahalanobis
+distance times a constant. The overlap is the mean responsibility of one cluster for rows drawn from the other.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from dpdist.inference.prediction import Predictor
 from dpdist.models.families.base import Rows, fill_zeros
 from dpdist.report.rows import SomeRows
 
-#: Clusters between which distances are measured, and rows drawn from each, at most.
+#: Largest number of clusters with measured distances, and of rows drawn from each.
 MEASURED, DRAWS = 120, 64
-#: Products that measuring may take, about.
+#: Approximate largest number of multiplications for measuring distances.
 PRODUCTS = 2e10
-#: What families describe in the units of columns.
+#: Described arrays that are in the units of columns.
 CENTRES = ("mean", "probability", "rate")
 
 
 @dataclass(frozen=True, eq=False)
 class Profiles:
-    """Clusters against the whole.
+    """Clusters compared with the whole data.
 
     Parameters
     ----------
-    centre : (K, D) of each cluster, raw columns; of clusters without one, the direction in which they spread most
+    centre : (K, D) centre of each cluster, raw columns; for families without one, the direction of largest variance
     whole, spread : (D,) mean and standard deviation of rows
-    standard : (K, D) how far centres are from the whole, in units of spread
-    directions : whether `centre` holds directions
+    standard : (K, D) differences of centres from the whole, in units of spread
+    directions : whether `centre` contains directions
     """
 
     centre: np.ndarray
@@ -48,9 +48,9 @@ class Profiles:
 
 
 def profiles_of(predictor: Predictor, some: SomeRows) -> Profiles | None:
-    """How clusters differ from the whole, column by column; None where a family describes no column.
+    """Differences of clusters from the whole data by column; None if the family describes no column.
 
-    Where rows are counts and clusters describe shares of them, rows are made shares too.
+    If rows are counts and the family describes proportions, rows are converted to proportions.
     """
     described, rows = predictor.described(), np.asarray(some.rows, dtype=np.float64)
     name = next((name for name in CENTRES if name in described), None)
@@ -70,7 +70,7 @@ def profiles_of(predictor: Predictor, some: SomeRows) -> Profiles | None:
 
 
 def _directions(covariance: np.ndarray) -> np.ndarray:
-    """The leading axis of each covariance (K, D, D), as long as its standard deviation; its sum is positive."""
+    """The leading axis of each covariance (K, D, D), scaled by its standard deviation; its sum is positive."""
     values, vectors = np.linalg.eigh(covariance)
     axes = vectors[:, :, -1] * np.sqrt(np.maximum(values[:, -1:], 0.0))
     return np.asarray(axes * np.where(axes.sum(axis=1, keepdims=True) < 0, -1.0, 1.0))
@@ -78,13 +78,13 @@ def _directions(covariance: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Apart:
-    """How far clusters are from each other.
+    """Distances between clusters.
 
     Parameters
     ----------
-    places : (M,) the clusters measured, by position in the model
+    places : (M,) positions of the clusters in the model
     distances : (M, M) symmetric
-    overlaps : (M, M) share of the responsibility for rows of the first that the second takes, rows sum to at most 1
+    overlaps : (M, M) mean responsibility of the second cluster for rows of the first; rows sum to at most 1
     """
 
     places: np.ndarray
@@ -93,7 +93,7 @@ class Apart:
 
 
 def apart(predictor: Predictor, places: np.ndarray) -> Apart:
-    """Distances and overlaps of some clusters, by rows drawn from each.
+    """Distances and overlaps of some clusters, estimated from rows drawn from each.
 
     Parameters
     ----------
@@ -112,13 +112,14 @@ def apart(predictor: Predictor, places: np.ndarray) -> Apart:
 
 
 def nearest_rows(predictor: Predictor, some: SomeRows, places: np.ndarray, count: int) -> dict[int, np.ndarray]:
-    """For some clusters, the rows (at most `count`) among those labelled so whose log density there is highest.
+    """For some clusters, the rows with this label that have the highest log density under the cluster, at most `count`.
 
-    Where densities are of counts given their sum, of which short rows have the highest, it is that per count.
+    For families whose density is of counts given their sum, which is highest for short rows, the log density per count
+    is used.
 
     Returns
     -------
-    rows : position of a cluster -> positions among `some` rows, the nearest first
+    rows : position of a cluster -> positions in `some` rows, the nearest first
     """
     score, apply, family = predictor.scorer(), predictor.preparation.apply, predictor.family
     with one_thread():
@@ -136,13 +137,13 @@ def nearest_rows(predictor: Predictor, some: SomeRows, places: np.ndarray, count
 
 
 def _per_count(densities: np.ndarray, rows: Rows) -> np.ndarray:
-    """Log densities (n,) of rows of counts, each divided by the row's sum; a row without counts is near nothing."""
+    """Log densities (n,) of rows of counts, divided by the sum of each row; -inf for rows without counts."""
     sums = np.asarray(rows.sum(axis=1), dtype=np.float64).ravel()
     return np.where(sums > 0, densities / fill_zeros(sums), -np.inf)
 
 
 def picture_shape(shape: str, columns: int) -> tuple[int, ...]:
-    """Height, width and maybe channels, of which rows are pictures; raises :class:`InputError` if they are not."""
+    """Height, width and optional channels of rows that are pictures; raises :class:`InputError` if they do not fit."""
     try:
         sizes = tuple(int(size) for size in shape.lower().split("x"))
     except ValueError:

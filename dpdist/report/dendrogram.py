@@ -1,4 +1,4 @@
-"""The tree of a model's clusters, drawn on matplotlib axes by SciPy."""
+"""Dendrograms of merge trees, drawn by SciPy on matplotlib axes."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from dpdist.inference.hierarchy.tree import Tree
 
 
 def draw_dendrogram(tree: Tree, axes: Axes, n_clusters: int | None = None) -> dict[str, Any]:
-    """Draw a tree: clusters by their ids along x, and up y the ELBO that merges give up, on a logarithmic scale.
+    """Draw a tree, with cluster ids along x, and along y the loss of ELBO by merges, on a logarithmic scale.
 
     Parameters
     ----------
     tree : of two clusters or more
     axes : to draw on
-    n_clusters : a cut to mark by colours and a line; None for none
+    n_clusters : a cut to mark by colours and a line, or None
 
     Returns
     -------
-    drawn : what SciPy's ``dendrogram`` tells, ``leaves`` in their order from left to right among it
+    drawn : result of SciPy's ``dendrogram``, including ``leaves`` from left to right
     """
     if len(tree) < 2:
         raise InputError("a dendrogram needs a tree of two clusters or more; this one has one.")
@@ -34,7 +34,7 @@ def draw_dendrogram(tree: Tree, axes: Axes, n_clusters: int | None = None) -> di
         below, above = (heights[place] if 0 <= place < len(heights) else None for place in (done - 1, done))
         cut = heights[-1] * 1.05 if above is None else ((below or 0.0) + above) / 2
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of an axis without extent, where no merge gives up anything
+        warnings.simplefilter("ignore", UserWarning)  # about an axis of zero length, if no merge loses anything
         drawn: dict[str, Any] = dendrogram(
             tree.linkage,
             ax=axes,

@@ -1,6 +1,6 @@
-"""What is shown of a run, model or estimator, as plain figures, from which pages and plots are made alike.
+"""The contents of reports and plots as plain values, from runs, models and estimators.
 
-Everything here is a number, a word, or a tuple of such, and goes into JSON as it is.
+Everything here is a number, a text, or a tuple of these, and can be written as JSON.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dpdist.runs.methods import METHODS
 
 @dataclass(frozen=True)
 class LapFigures:
-    """One lap or round; times in seconds, bounds in nats, what there is none of is None.
+    """A lap or round; times in seconds, bounds in nats, None if not available.
 
     Parameters
     ----------
-    elapsed : since the run began, with this lap
-    gained : by its moves
-    spent : by phase, as :class:`dpdist.storage.history.LapTimes` has them
-    use : share of the time of workers' threads that they were busy
+    elapsed : seconds since the run began, including this lap
+    gained : ELBO gain of its moves
+    spent : seconds by phase, as in :class:`dpdist.storage.history.LapTimes`
+    use : share of the workers' time in which their threads were busy
     """
 
     lap: int
@@ -38,7 +38,7 @@ class LapFigures:
 
 @dataclass(frozen=True)
 class ProposalFigures:
-    """One judged proposal: its gain in nats, and what it would have replaced, by id."""
+    """A judged proposal: its gain in nats, and the ids of the components that it would have replaced."""
 
     lap: int
     kind: str
@@ -50,8 +50,8 @@ class ProposalFigures:
 
 @dataclass(frozen=True)
 class RowFigures:
-    """One row that a cluster is shown by: where it stands in the data, and its values in the columns that are shown,
-    all of them where rows are pictures."""
+    """A row shown for a cluster: its position in the data, and its values in the shown columns, or in all if rows are
+    pictures."""
 
     place: int
     values: tuple[float, ...]
@@ -59,7 +59,7 @@ class RowFigures:
 
 @dataclass(frozen=True)
 class ColumnFigures:
-    """How a cluster's centre differs from the whole in one column, in units of the whole's spread."""
+    """The difference of a cluster's centre from the whole data in one column, in units of the whole's spread."""
 
     name: str
     centre: float
@@ -69,17 +69,17 @@ class ColumnFigures:
 
 @dataclass(frozen=True)
 class ComponentFigures:
-    """One cluster or topic.
+    """A cluster or topic.
 
     Parameters
     ----------
     id : stable identity
-    size : rows or tokens
+    size : expected rows or tokens
     weight : posterior mean weight
-    columns : those that tell it from the rest, the most telling first
-    picture : its centre, where rows are pictures
+    columns : columns with the largest differences from the whole, the largest first
+    picture : its centre, if rows are pictures
     nearest : rows of the data
-    words, coherence : a topic's most probable words, and their NPMI
+    words, coherence : most probable words of a topic, and their NPMI
     """
 
     id: int
@@ -98,9 +98,9 @@ class MapFigures:
 
     Parameters
     ----------
-    ids, x, y, sizes : of each
-    links : pairs of positions here, and their overlap, the larger of both directions
-    stress : root mean square relative error of the plane's distances
+    ids, x, y, sizes : of the clusters
+    links : pairs of positions in these, and the larger of their two overlaps
+    stress : root mean square relative error of the distances in the plane
     """
 
     ids: tuple[int, ...]
@@ -113,13 +113,13 @@ class MapFigures:
 
 @dataclass(frozen=True)
 class TreeFigures:
-    """A tree of clusters, drawn.
+    """The drawing of a merge tree.
 
     Parameters
     ----------
     ids : of the clusters, from left to right
-    x, y : (K - 1) lines of four points each, one a merge; y is the ELBO given up, nats; leaves stand at 0, 1, ...
-    elbo : of K clusters, K - 1, ..., 1
+    x, y : (K - 1) lines of four points, one per merge; y is the loss of ELBO, nats; leaves are at 0, 1, ...
+    elbo : with K, K - 1, ..., 1 clusters
     """
 
     ids: tuple[int, ...]
@@ -130,23 +130,23 @@ class TreeFigures:
 
 @dataclass(frozen=True)
 class RunFigures:
-    """Everything that is shown of a run.
+    """All contents of a report of a run.
 
     Parameters
     ----------
-    label : as a person calls it
-    method, parts, unit : what fits it, and what its components and the units of its bound are called
-    state : where it stands
-    ended : whether it is at its end
-    n_components, rows, elbo, per_unit, holdout, seconds : after the last lap; None where there is none
+    label : name of the run
+    method, parts, unit : name of the method, and nouns for its components and for the unit of its ELBO
+    state : current state, in words
+    ended : whether the run has ended
+    n_components, rows, elbo, per_unit, holdout, seconds : after the last lap; None if not available
     ids, sizes, weights : of all components, the largest first
-    rest_weight : what is left to components not yet seen
-    components : the largest
-    image_shape : of rows, where they are pictures
-    directions : whether pictures and columns are directions of spread rather than centres
-    seen : which rows or documents were looked at
-    map : of the largest
-    tree : of all, where one was grown
+    rest_weight : weight of components not yet seen
+    components : the largest ones
+    image_shape : of rows that are pictures
+    directions : whether pictures and columns are directions of largest variance rather than centres
+    seen : description of the rows or documents that were read
+    map : of the largest components
+    tree : of all components, if one was grown
     specification, data, versions : names and values
     """
 
@@ -180,5 +180,5 @@ class RunFigures:
 
     @property
     def laps_are(self) -> str:
-        """What a lap is called."""
+        """The noun for a lap."""
         return METHODS[self.method].lap

@@ -1,4 +1,4 @@
-"""A plan as tables: hours, memory, what it is made of, and what would help."""
+"""Tables of a plan: time, memory, causes, and possible improvements."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dpdist.runs.planning.plan import Plan
 
 
 def plan_tables(plan: Plan) -> Group:
-    """What a person wants to know of a plan."""
+    """The tables of a plan."""
     told = plan.forecast
     changes = [_table(f"a lap of {duration(told.lap)} would take", _changes(plan))] if told.changes else []
     return Group(

@@ -1,22 +1,23 @@
-"""Places on a plane for things of which distances are known.
+"""Positions in a plane with given pairwise distances.
 
-Classical scaling gives a start; then the weighted stress
+Classical scaling gives initial positions; then the weighted stress
 
     sum_{i<j} (|z_i - z_j| - d_ij)^2 / d_ij^2
 
-is lowered by majorisation, so that small distances are kept best. Sources: Torgerson (1952); de Leeuw (1977).
+is minimised by majorisation, which preserves small distances best. Sources: Torgerson (1952); de Leeuw (1977).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-#: Rounds of majorisation.
+#: Iterations of majorisation.
 ROUNDS = 200
 
 
 def plane(distances: np.ndarray) -> np.ndarray:
-    """Places (K, 2), centred; the widest direction is the first, and its largest entry is positive.
+    """Positions (K, 2), centred; the first axis has the largest variance, and the largest entry of each axis is
+    positive.
 
     Parameters
     ----------
@@ -43,14 +44,14 @@ def plane(distances: np.ndarray) -> np.ndarray:
 
 
 def stress(distances: np.ndarray, places: np.ndarray) -> float:
-    """The root of the mean of squared relative errors over pairs."""
+    """Root mean square of the relative errors over all pairs."""
     first, second = np.triu_indices(len(distances), 1)
     apart, wanted = np.linalg.norm(places[first] - places[second], axis=1), _apart(distances)[first, second]
     return float(np.sqrt(np.mean((apart / wanted - 1) ** 2)))
 
 
 def _apart(distances: np.ndarray) -> np.ndarray:
-    """Distances of which none is zero, so that those of things alike have a relative error too."""
+    """Distances with a positive lower bound, so that relative errors are defined for identical items."""
     return np.asarray(np.maximum(distances, 1e-3 * distances.max() or 1.0))
 
 

@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file that needs nothing else, for people, with all its figures in it as JSON."""
+"""The HTML report of a run: one self-contained file, which includes all its figures as JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dpdist.report.reading import LINKED
 from dpdist.report.units import duration
 
 _HERE = Path(__file__).parent
-#: By what a file is known to be such a page.
+#: The tag by which such a page is recognised.
 MARK = b'<meta name="generator" content="dpdist">'
 
 
@@ -33,8 +33,8 @@ def page_of(figures: RunFigures, again: int = 0) -> str:
 
     Parameters
     ----------
-    figures : what it shows
-    again : seconds after which a browser reads it again; 0 for never
+    figures : contents
+    again : seconds after which a browser reloads the page; 0 for never
     """
     pictures, rows = _pictures(figures)
     charts = panels_of(figures, pictures)
@@ -66,7 +66,7 @@ def page_of(figures: RunFigures, again: int = 0) -> str:
 
 
 def json_of(figures: RunFigures) -> str:
-    """The figures as JSON that may stand in a page; what is no finite number is null."""
+    """The figures as JSON, escaped for a page; numbers that are not finite become null."""
     return json.dumps(_finite(asdict(figures)), allow_nan=False).replace("<", "\\u003c")
 
 
@@ -79,12 +79,12 @@ def _finite(value: object) -> object:
 
 
 def _library() -> str:
-    """Bokeh's own script, without widgets and tables."""
+    """Bokeh's script, without widgets and tables."""
     return "\n".join(Resources(mode="inline", components=["bokeh"]).js_raw)
 
 
 def _pictures(figures: RunFigures) -> tuple[list[str], list[list[str]]]:
-    """Addresses of the pictures of clusters, and of the rows nearest to each."""
+    """Data URLs of the pictures of clusters, and of the rows nearest to each."""
     shape, shown = figures.image_shape, figures.components
     if shape is None:
         return [], []
@@ -98,7 +98,7 @@ def _pictures(figures: RunFigures) -> tuple[list[str], list[list[str]]]:
 
 
 def _tiles(figures: RunFigures) -> list[tuple[str, str, str]]:
-    """Name, value and remark of what is seen first."""
+    """Name, value and remark of the headline numbers."""
     if figures.n_components is None or figures.rows is None:
         return []
     found = [(figures.parts, f"{figures.n_components:,}", "found")]
@@ -161,17 +161,17 @@ def _sizes_told(figures: RunFigures) -> str:
 
 
 def _width(standard: float) -> float:
-    """Percent of a line that a bar takes, at most half of it."""
+    """Width of a bar, in percent of its line, at most half."""
     return min(50.0, 12.5 * abs(standard))
 
 
 def claim_page(path: str | Path) -> Path:
-    """`path` as a page to write.
+    """`path`, checked as a page to write.
 
     Raises
     ------
     OutputExistsError
-        If something is there that is no report.
+        If something other than a report exists there.
     InputError
         If its folder does not exist or it is a URL.
     """
@@ -185,13 +185,13 @@ def claim_page(path: str | Path) -> Path:
 
 
 def _is_page(path: Path) -> bool:
-    """Whether a file is one that was written here, or empty."""
+    """Whether a file is a report, or empty."""
     with path.open("rb") as file:
         begin = file.read(1024)
     return not begin or MARK in begin
 
 
 def write_page(figures: RunFigures, path: str | Path, again: int = 0) -> None:
-    """Write the page in one step: whoever reads meanwhile has the one before."""
+    """Write the page in one atomic step, so that readers get the old page or the new one."""
     target = claim_page(path)
     LocalPlace(target.parent).replace(target.name, page_of(figures, again).encode())

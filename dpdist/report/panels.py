@@ -1,4 +1,4 @@
-"""The drawn panels of a page, in Bokeh: the course of a run, its moves, time, sizes, and the map of its clusters."""
+"""The Bokeh panels of a page: course of the run, moves, times, sizes, map and tree of its clusters."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ PHASES = {
     "score": "#d9962b",
     "checkpoint": "#d9534f",
 }
-#: Clusters on the map, in a colour that lets nothing through and names can be read on, in the light and in the dark.
+#: Colours of clusters on the map and of their names: opaque, and readable in light and dark mode.
 BALL, ON_BALL = "#b4bdfc", "#1e1b4b"
-#: Bars of sizes that have names, at most.
+#: Largest number of bars of sizes with names.
 NAMED_BARS = 40
-#: Proposals drawn, at most; those accepted come first, then the most promising.
+#: Largest number of drawn proposals; accepted ones have priority, then those with the largest gain.
 DRAWN = 4000
-#: Clusters of the map that bear their id.
+#: Number of clusters on the map that are labelled with their id.
 NAMED = 40
 _FORMAT = "0[.]0a"
 
 
 def panels_of(figures: RunFigures, pictures: Sequence[str]) -> dict[str, Any]:
-    """Name of a panel -> its figure; those of which a run has nothing are left out.
+    """Figures by the name of their panel; panels without data are left out.
 
     Parameters
     ----------
-    pictures : of the clusters shown, as addresses of images; none where rows are no pictures
+    pictures : data URLs of pictures of the shown clusters; empty if rows are not pictures
     """
     found: dict[str, Any] = {}
     if figures.laps:
@@ -74,7 +74,7 @@ def panels_of(figures: RunFigures, pictures: Sequence[str]) -> dict[str, Any]:
 
 
 def _course(figures: RunFigures) -> tuple[Any, Any]:
-    """ELBO and K lap by lap, with the moves taken."""
+    """ELBO and K by lap, with the accepted moves."""
     laps, taken = figures.laps, _taken(figures)
     source = _by_lap(
         laps,
@@ -107,13 +107,13 @@ def _course(figures: RunFigures) -> tuple[Any, Any]:
 
 
 def _by_lap(laps: Sequence[LapFigures], **columns: Sequence[object]) -> ColumnDataSource:
-    """What is drawn of laps, which a page puts at their numbers or at the seconds when they ended."""
+    """Data by lap, which the page draws against lap numbers or elapsed seconds."""
     numbers, elapsed = [lap.lap for lap in laps], [lap.elapsed for lap in laps]
     return ColumnDataSource({"x": numbers, "lap": [*numbers], "elapsed": elapsed, **columns}, name="course")
 
 
 def _taken(figures: RunFigures) -> dict[int, dict[str, tuple[int, float]]]:
-    """Lap -> kind -> how many moves were taken, and what they gained."""
+    """Lap -> kind -> number of accepted moves, and their total gain."""
     found: dict[int, dict[str, tuple[int, float]]] = defaultdict(dict)
     for each in figures.proposals:
         if each.accepted:
@@ -125,7 +125,7 @@ def _taken(figures: RunFigures) -> dict[int, dict[str, tuple[int, float]]]:
 def _events(
     laps: Sequence[LapFigures], taken: Mapping[int, Mapping[str, tuple[int, float]]], kind: str
 ) -> ColumnDataSource:
-    """The laps that took moves of a kind; marks are larger for more of them."""
+    """The laps that accepted moves of a kind; marks are larger for more moves."""
     chosen = [lap for lap in laps if kind in taken.get(lap.lap, {})]
     moves = [taken[lap.lap][kind] for lap in chosen]
     return _by_lap(
@@ -149,13 +149,13 @@ def _holdout(figures: RunFigures) -> Any:
 
 
 def drawn_proposals(figures: RunFigures) -> list[ProposalFigures]:
-    """Proposals of known gain, at most so many, those accepted and the most promising first."""
+    """Proposals with known gain, at most ``DRAWN``; accepted ones first, then those with the largest gain."""
     known = [each for each in figures.proposals if math.isfinite(each.gain)]
     return sorted(known, key=lambda each: (not each.accepted, -each.gain))[:DRAWN]
 
 
 def _moves(figures: RunFigures) -> Any:
-    """Every proposal of known gain by that, on a scale that is logarithmic on both sides of zero."""
+    """Proposals by gain, on a scale that is logarithmic on both sides of zero."""
     best = drawn_proposals(figures)
     plot = whole(plain(320, "gain, nats", "lap", x_range=Range1d(0, figures.laps[-1].lap + 1)))
     for kind in sorted({each.kind for each in best}):
@@ -251,13 +251,13 @@ def _sizes(figures: RunFigures) -> Any:
 
 
 def _name_places(plot: Any, ids: Sequence[int], first: int) -> None:
-    """Write ids below the places from `first` on, in place of these."""
+    """Label the positions from `first` on with ids."""
     names = {place: str(id) for place, id in enumerate(ids, first)}
     plot.xaxis.ticker, plot.xaxis.major_label_overrides = FixedTicker(ticks=list(names)), names
 
 
 def _map(figures: RunFigures, pictures: Sequence[str]) -> Any:
-    """Clusters on a plane, larger ones larger but none too small to point at, linked where they overlap."""
+    """Clusters in a plane, with areas that increase with size from a minimum, and links between overlapping ones."""
     found = figures.map
     assert found is not None, "there is a map"
     shown = {each.id: (each, i) for i, each in enumerate(figures.components)}
@@ -308,7 +308,7 @@ def _map(figures: RunFigures, pictures: Sequence[str]) -> Any:
 
 
 def _tree(found: TreeFigures) -> Any:
-    """Merges from the found clusters down to one, by what they give up."""
+    """Merges from all clusters down to one, by loss of ELBO."""
     plot = plain(360, "ELBO given up, nats", "id of a cluster")
     source = ColumnDataSource(
         {
@@ -327,7 +327,7 @@ def _tree(found: TreeFigures) -> Any:
 
 
 def move_table(figures: RunFigures) -> list[tuple[str, str, int, float]]:
-    """Kind, reason, how many proposals, and for those accepted what they gained in all, nats."""
+    """Kind, reason, number of proposals, and the total gain of accepted ones, nats."""
     counts = Counter((each.kind, each.reason, each.accepted) for each in figures.proposals)
     gains: dict[tuple[str, str], float] = defaultdict(float)
     for each in figures.proposals:

@@ -1,8 +1,8 @@
-"""What a report shows, on axes of matplotlib: ``dpdist.plot.trace(run)``, ``components``, ``sizes``,
-``clusters``, ``map``, ``tree``.
+"""The contents of a report on matplotlib axes: ``dpdist.plot.trace(run)``, ``components``, ``sizes``, ``clusters``,
+``map``, ``tree``.
 
-Each takes a path, a run, a fitted estimator, or figures that were read before, and axes to draw on; without axes it
-makes a figure. Each gives back the axes.
+Each function takes a path, a run, a fitted estimator, or figures that were already read, and optionally axes to draw
+on; by default it creates a figure. Each returns the axes.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from dpdist.runs.opening import rows_model
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Pictures in a line, at most; clusters of which profiles are drawn, and columns.
+#: Largest number of pictures in a line, of clusters with profiles, and of columns in these.
 ACROSS, PROFILES, COLUMNS = 8, 12, 30
-#: Clusters of a map that bear their id.
+#: Number of clusters on a map that are labelled with their id.
 NAMED = 40
 
 
 def trace(run: object, axes: Axes | None = None, *, seconds: bool = False) -> Axes:
-    """The ELBO a row or token against laps, or seconds, with the moves taken; of a pass its held-out score, else K.
+    """The ELBO per row or token by lap or time, with the accepted moves; for a sequential pass the held-out score, else
+    K.
 
     Parameters
     ----------
     run : a path or URL, a run, a fitted estimator, or figures
-    axes : to draw on; a new figure's by default
-    seconds : whether time is drawn across, rather than laps
+    axes : to draw on; default: of a new figure
+    seconds : whether x is time rather than laps
     """
     figures, axes = _course(run), axes or _new((7, 3.5))
     across = [lap.elapsed if seconds else float(lap.lap) for lap in figures.laps]
@@ -60,7 +61,7 @@ def trace(run: object, axes: Axes | None = None, *, seconds: bool = False) -> Ax
 
 
 def components(run: object, axes: Axes | None = None, *, seconds: bool = False) -> Axes:
-    """K against laps, or seconds; parameters as for :func:`trace`."""
+    """K by lap or time; parameters as for :func:`trace`."""
     figures, axes = _course(run), axes or _new((7, 3.5))
     across = [lap.elapsed if seconds else float(lap.lap) for lap in figures.laps]
     axes.plot(across, [lap.n_components for lap in figures.laps], color="0.35", drawstyle="steps-post")
@@ -79,8 +80,8 @@ def sizes(run: object, axes: Axes | None = None) -> Axes:
 
 
 def clusters(run: object, axes: Axes | None = None, *, image_shape: str | None = None, data: object = None) -> Axes:
-    """The largest clusters: as pictures where rows are such, topics by their words, else how their columns differ from
-    the whole, in units of its spread.
+    """The largest clusters: as pictures if rows are pictures, topics by their words, else the differences of their
+    columns from the whole, in units of its spread.
 
     Parameters
     ----------
@@ -94,7 +95,8 @@ def clusters(run: object, axes: Axes | None = None, *, image_shape: str | None =
 
 
 def map(run: object, axes: Axes | None = None) -> Axes:
-    """Clusters on a plane, near where alike, by their sizes; lines are overlaps; parameters as for :func:`trace`."""
+    """Clusters in a plane, similar ones close together, with areas by size; lines are overlaps; parameters as for
+    :func:`trace`."""
     figures, axes = _read(run), axes or _new((6, 6))
     found = figures.map
     assert found is not None, "a model has a map"
@@ -113,7 +115,7 @@ def map(run: object, axes: Axes | None = None) -> Axes:
 
 
 def tree(run: object, axes: Axes | None = None, *, n_clusters: int | None = None) -> Axes:
-    """The dendrogram of a run's clusters, once a tree was grown (``dpdist tree``, ``model.tree()``).
+    """The dendrogram of a run's clusters, after a tree was grown (``dpdist tree``, ``model.tree()``).
 
     Parameters
     ----------
@@ -131,7 +133,7 @@ def tree(run: object, axes: Axes | None = None, *, n_clusters: int | None = None
 
 
 def _pictures(figures: RunFigures, axes: Axes | None) -> Axes:
-    """All pictures as one, with a seam between."""
+    """All pictures in one image, separated by lines."""
     assert figures.image_shape is not None, "rows are pictures"
     values = [each.picture or () for each in figures.components]
     shades = shade(values, figures.directions)
@@ -152,7 +154,7 @@ def _pictures(figures: RunFigures, axes: Axes | None) -> Axes:
 
 
 def _profiles(figures: RunFigures, axes: Axes | None) -> Axes:
-    """Clusters by columns, those that tell any of them apart."""
+    """A heat map of clusters by columns, with the columns that differ most from the whole."""
     shown = figures.components[:PROFILES]
     best = {column.name: abs(column.standard) for each in reversed(shown) for column in reversed(each.columns)}
     names = sorted(best, key=lambda name: -best[name])[:COLUMNS]
@@ -183,12 +185,12 @@ def _words(figures: RunFigures, axes: Axes | None) -> Axes:
 
 
 def _literal(text: str) -> str:
-    """Words or names as they are: Matplotlib takes what stands between dollar signs for mathematics."""
+    """Text escaped for Matplotlib, which reads text between dollar signs as mathematics."""
     return text.replace("$", r"\$")
 
 
 def _course(run: object) -> RunFigures:
-    """Figures of the course alone, which need no data."""
+    """Figures of the course only, which need no data."""
     figures = run if isinstance(run, RunFigures) else course_of(run)
     if figures.ended and not figures.laps:
         raise InputError(
@@ -212,7 +214,7 @@ def _require(figures: RunFigures, there: bool) -> RunFigures:
 
 
 def _new(size: tuple[float, float]) -> Any:
-    """Axes of a new figure, of pyplot where that is in use, so that notebooks show it."""
+    """Axes of a new figure, of pyplot if that is imported, so that notebooks show it."""
     import sys
 
     if "matplotlib.pyplot" in sys.modules:

@@ -1,4 +1,4 @@
-"""A run, model or estimator read into the plain figures of a report."""
+"""Reading of a run, model or estimator into the plain figures of a report."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ from dpdist.report.views import view_of
 from dpdist.runs.view import ROWS, SHOWN, View
 from dpdist.storage.history import History
 
-#: Nearest rows and telling columns of a cluster, words of a topic, and links of a cluster in the map.
+#: Number of nearest rows and of columns shown for a cluster, of words of a topic, and of links of a cluster in the map.
 NEAREST, TELLING, WORDS, LINKS = 6, 8, 12, 3
-#: Products that scoring rows may take, about.
+#: Approximate largest number of multiplications for scoring rows.
 PRODUCTS = 1e11
 NONE = np.zeros(0, dtype=np.int64)
-#: Overlap from which two clusters are linked in the map.
+#: Least overlap at which two clusters are linked in the map.
 LINKED = 0.01
 
 
 def course_of(run: object) -> RunFigures:
-    """The figures of a run's course alone: laps, proposals, and what was asked for; no data are read."""
+    """The figures of a run's course only: laps, proposals and parameters; no data are read."""
     view = view_of(run)
     history, fitted = view.history, view.fitted
     laps = _laps(view)
@@ -70,7 +70,7 @@ def course_of(run: object) -> RunFigures:
     )
 
 
-#: Rows or tokens from which on a component is shown on the map: one that holds next to nothing is like the prior.
+#: Least rows or tokens of a component that is shown on the map, as an almost empty one is like the prior.
 HELD = 0.5
 
 
@@ -87,15 +87,15 @@ def figures_of(
     Parameters
     ----------
     run : a path or URL, a run under way, or a fitted estimator
-    data : the rows it was made from, or where they are; default: where the run found them
-    image_shape : as 28x28 or 32x32x3, where rows are pictures
-    largest : clusters shown, at most
-    rows : rows or documents looked at, at most; where they cannot be read, rows drawn from the model stand in
+    data : the fitted rows, or their path; default: the path stored with the run
+    image_shape : as 28x28 or 32x32x3, if rows are pictures
+    largest : largest number of shown clusters
+    rows : largest number of rows or documents to read; if they cannot be read, rows drawn from the model are used
 
     Raises
     ------
     CheckpointError, InputError
-        If nothing readable is at a path, `data` are not the model's, or rows are no such pictures.
+        If nothing readable is at a path, `data` do not fit the model, or rows do not have the shape of such pictures.
     """
     view = view_of(run)
     course = course_of(view)
@@ -221,9 +221,10 @@ def _map_of_clusters(predictor: Predictor, counts: np.ndarray, places: np.ndarra
 
 
 def _map_of_topics(predictor: DocumentPredictor, counts: np.ndarray, places: np.ndarray) -> MapFigures:
-    """Hellinger's distances; the overlap is Bhattacharyya's coefficient.
+    """Hellinger distances, with Bhattacharyya coefficients as overlaps.
 
-    What the prior gives every word alike is left out: a topic of few tokens is like the prior, and would be near all.
+    The probability that the prior gives to every word is subtracted, because otherwise topics with few tokens, which
+    are like the prior, would be close to all others.
     """
     own = predictor.topics[places] - predictor.topics[places].min(axis=1, keepdims=True)
     roots = np.sqrt(own / fill_zeros(own.sum(axis=1, keepdims=True)))
@@ -286,7 +287,7 @@ def _places(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _brief(value: object) -> str:
-    """A value in few words; of many, how many there are and the first."""
+    """A value in a few words; for a long list its length and first entry."""
     if isinstance(value, list | tuple) and len(value) > 3:
         return f"{len(value)}, the first {value[0]}"
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -1,4 +1,4 @@
-"""Rows that a report is made with: some of the data, spread over all, or draws where the data are not at hand."""
+"""Rows for a report: an evenly spread part of the data, or draws from the model if the data are not available."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from dpdist.inference.topics.prediction import DocumentPredictor, checked_docume
 from dpdist.models.families.base import Rows, dense_rows
 from dpdist.runs.view import View
 
-#: Numbers that rows may be of, at most, however few rows that is.
+#: Largest number of values in the rows that are read.
 NUMBERS = 50_000_000
-#: Rows drawn from a model whose data are not at hand.
+#: Number of rows drawn from a model whose data are not available.
 DRAWN = 2000
 
 
 @dataclass(frozen=True, eq=False)
 class SomeRows:
-    """Some rows.
+    """A part of the rows.
 
     Parameters
     ----------
-    rows : (n, D) raw; CSR where documents are
-    weights : (n,) float64; None if all count alike
-    places : (n,) where in the data each stands; None for draws from the model
-    origin : where they come from, in a sentence
+    rows : (n, D) raw; CSR for documents
+    weights : (n,) float64; None if all are equal
+    places : (n,) position of each in the data; None for draws from the model
+    origin : description of where they come from
     names : of the columns, if they have any
     """
 
@@ -42,9 +42,9 @@ class SomeRows:
 
 
 def rows_of(view: View, data: object, most: int) -> SomeRows | None:
-    """About `most` rows of the run's data, or of `data` where they are; draws if they cannot be read.
+    """About `most` rows of the run's data, or of `data` if given; draws from the model if the data cannot be read.
 
-    Topic models have None then: no document can be drawn as long as those that there were.
+    For topic models the result is then None, as the lengths of documents are not part of the model.
     """
     predictor = view.predictor
     given = view.settings.get("data") if data is None else data
@@ -61,7 +61,7 @@ def rows_of(view: View, data: object, most: int) -> SomeRows | None:
 
 
 def _some(source: Source, most: int, documents: bool) -> SomeRows:
-    """The first rows of partitions that are evenly spread, as many of each; all of the data if there are no more."""
+    """The first rows of evenly spread partitions, equally many of each; all rows if there are at most `most`."""
     count, columns = source.shape
     most = min(most, count, max(1, NUMBERS // (1 if documents else columns)))
     partitions = source.partitions
@@ -86,7 +86,7 @@ def _some(source: Source, most: int, documents: bool) -> SomeRows:
 
 
 def _drawn(predictor: Predictor, count: int, why: str) -> SomeRows:
-    """Rows of the clusters there are, without what is left to others: draws from the prior are as broad as it is."""
+    """Rows of the existing clusters only, because draws from the prior would be as broad as the prior."""
     rng, shares = generator(0, "rows of a report"), predictor.shares()
     rows = predictor.draw(rng.choice(len(shares), size=count, p=shares), rng)
     told = f"{count:,} rows drawn from the model, because {why.rstrip('.')}"

@@ -1,4 +1,4 @@
-"""A run or model, by whatever method it was made, as text: tables for people, plain values for scripts."""
+"""A stored run or model of any method as text: tables for people, plain values for scripts."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from dpdist.runs.opening import open_run
 from dpdist.storage.commits import preparation_told
 from dpdist.storage.history import History
 
-#: Components and laps shown at most.
+#: Largest number of shown components and laps.
 LARGEST, LAST = 20, 5
 
 
 def shown_values(path: str) -> dict[str, Any]:
-    """What is stored at `path` as plain values, for ``--json``; what a method has none of is None.
+    """The run or model at `path` as plain values, for ``--json``; None for values that a method does not have.
 
-    Of a run that has no checkpoint yet they tell where its preparation is.
+    For a run without a checkpoint, they contain the progress of its preparation.
 
     Raises
     ------
@@ -69,8 +69,8 @@ def shown_values(path: str) -> dict[str, Any]:
 
 
 def shown_tables(path: str) -> Group:
-    """What is stored at `path` as tables: what was reached, the largest components, the moves and their reasons, the
-    last laps; raises as :func:`shown_values` does."""
+    """The run or model at `path` as tables: results, largest components, moves with their reasons, and last laps;
+    raises as :func:`shown_values`."""
     values = shown_values(path)
     if "preparing" in values:
         where = f"{path} is preparing: {values['preparing']}. If it was killed, go on with: dpdist resume {path}"
@@ -83,7 +83,7 @@ def shown_tables(path: str) -> Group:
 
 
 def move_counts(history: History) -> dict[str, dict[str, int]]:
-    """Kind of move -> what became of the proposals -> how many."""
+    """Kind of move -> outcome -> number of proposals."""
     counts = Counter((row.kind, row.reason) for row in history.proposals)
     return {
         kind: {reason.value: counts[kind, reason] for reason in Reason if counts[kind, reason]}
@@ -91,7 +91,7 @@ def move_counts(history: History) -> dict[str, dict[str, int]]:
     }
 
 
-#: What tables show elsewhere, or not at all.
+#: Values that the table of facts leaves out.
 _APART = {"path", "method", "laps", "seconds", "n_components", "stop_reason", "converged", "rest_weight"}
 
 
@@ -108,7 +108,7 @@ def _facts(values: dict[str, Any], method: AnyMethod) -> Table:
 
 
 def told(value: object) -> str:
-    """A value in words, of a number no more digits than a reader takes in."""
+    """A value as text, with a readable number of digits."""
     if isinstance(value, float):
         return f"{value:.0f}" if value.is_integer() else f"{value:.6f}"
     return f"{value}"
@@ -140,7 +140,7 @@ def _moves(values: dict[str, Any]) -> Table:
 
 
 def _cell(value: float, digits: int) -> str:
-    """A number, or nothing where there is none."""
+    """A number, or empty text for NaN."""
     return "" if math.isnan(value) else f"{value:.{digits}f}"
 
 

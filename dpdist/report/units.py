@@ -1,20 +1,20 @@
-"""Times and sizes as people say them."""
+"""Times and sizes in units for people."""
 
 from __future__ import annotations
 
 _TIMES = ((86400.0, "days"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"))
 _SIZES = ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
-#: Share of a unit from which a value is told in it: what would be rounded to 1.
+#: Least share of a unit at which it is used: values that are rounded to 1.
 _NEARLY = 0.9995
 
 
 def duration(seconds: float) -> str:
-    """A time as people say it: three digits, in the largest unit of which it is one."""
+    """A time with three digits, in the largest unit of which it is at least one."""
     return _told(seconds, _TIMES)
 
 
 def size(count: float) -> str:
-    """Bytes as people say them, as :func:`duration` says times."""
+    """Bytes, as in :func:`duration`."""
     return _told(count, _SIZES)
 
 

@@ -1,4 +1,4 @@
-"""What is given to look at, as what there is to look at."""
+"""Views of runs, models and estimators."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpdist.runs.view import View, Viewable
 
 
 def view_of(run: object) -> View:
-    """What there is to look at.
+    """The view of a run, model or estimator.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The report of a stored run, written once or again after each of its checkpoints."""
+"""Writing of the report of a stored run, once or after each of its checkpoints."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from dpdist.report.reading import figures_of
 from dpdist.runs.events import count_of
 from dpdist.runs.opening import open_run
 
-#: Seconds between two looks at a run, and after which a browser reads the page again.
+#: Seconds between two checks of a run, and after which a browser reloads the page.
 LOOK = 5
 
 
 def write_report(
     run: str, out: str | Path, data: str | None, image_shape: str | None, largest: int, rows: int, watch: bool
 ) -> Iterator[str]:
-    """Write the page and say so, if watching until the run has ended.
+    """Write the page and yield a sentence about it; with `watch`, repeatedly until the run has ended.
 
     Parameters
     ----------
     run : a path or URL
     out : HTML file
     data, image_shape, largest, rows : as for :func:`dpdist.report.reading.figures_of`
-    watch : whether to go on
+    watch : whether to continue until the run has ended
     """
     claim_page(out)
     while True:
@@ -36,7 +36,7 @@ def write_report(
         except CheckpointError:
             if not watch or open_run(run).number == number:
                 raise
-            continue  # it went on while it was read
+            continue  # the run went on while it was read
         write_page(figures, out, again=LOOK if watch else 0)
         laps = count_of(len(figures.laps), figures.laps_are)
         parts = count_of(figures.n_components or 0, figures.parts.removesuffix("s"))
