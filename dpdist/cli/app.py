@@ -1,4 +1,4 @@
-"""Commands that look at models or make data: show, report, predict; demo, convert, corpus."""
+"""Commands that show models or convert data: show, report, predict; demo, convert, corpus."""
 
 from __future__ import annotations
 
@@ -133,12 +133,12 @@ def predict(
 
 
 def _without(predictor: Labeller) -> str:
-    """Which components are nobody's label because they are of scattered rows."""
+    """A mask of the components that label no row because they hold scattered rows."""
     left_out = predictor.ids[~predictor.clusters()].tolist() if isinstance(predictor, Flagged) else []
     return f", but none with {', '.join(map(str, left_out))}, which are of scattered rows" if left_out else ""
 
 
-#: What is there after a demo was stopped.
+#: The message after stopping a demo.
 _AGAIN = "nothing of it is kept; give the command again, with --overwrite."
 
 

@@ -1,4 +1,4 @@
-"""Commands that look closer at the clusters of a model, with more passes over the rows: tree, stability."""
+"""Commands that examine the clusters of a model by further passes over the rows: tree, stability."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from dpdist.inference.stability import MAX_LAPS, REFITS
 from dpdist.runs.opening import grow_stored_tree, model_in, open_run, refit_stored, rows_model, source_of
 from dpdist.runs.progress import say
 
-#: Clusters shown at most.
+#: Largest number of shown clusters.
 _SHOWN = 20
-#: Seconds after which a word is said of a refit under way.
+#: Seconds between two messages about a refit in progress.
 _WHILE = 10.0
 
 
@@ -79,7 +79,7 @@ def stability(
 
 
 class _Told:
-    """Says how refits go: where one ends, and once in a while between."""
+    """Prints the progress of refits: the end of each, and occasional messages in between."""
 
     def __init__(self, refits: int) -> None:
         self._refits, self._next = refits, time.monotonic() + _WHILE
@@ -103,7 +103,7 @@ def _table(found: Tree) -> Table:
 
 
 def _levels(found: Tree) -> Table:
-    """What the coarsest levels give up; where that begins to grow fast is a cut to look at."""
+    """The ELBO lost by the coarsest levels; a level where the loss begins to grow fast is a candidate for a cut."""
     table = Table(title="nats of ELBO given up by so few clusters")
     for name in ("clusters", "in all", "a row"):
         table.add_column(name, justify="right")

@@ -1,4 +1,4 @@
-"""The first thing to run: cluster real handwritten digits on a local Dask cluster, from one cluster up."""
+"""The demo: cluster handwritten digits on a local Dask cluster, starting from one cluster."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from dpdist.report.reading import figures_of
 from dpdist.runs.config import parse_config
 from dpdist.runs.events import Event, Pace, event_of_step
 
-#: What is written to the folder.
+#: Names of the files in the folder.
 WRITTEN = ("digits.zarr", "run.zarr", "report.html", "trace.png", "clusters.png")
 
 
 class DemoResult(NamedTuple):
-    """What the demo found.
+    """The result of the demo.
 
     Parameters
     ----------
     rows : for each cluster, by size: id, number of digits, most frequent digit, its share
-    purity : share of digits whose cluster's most frequent digit is their own
-    folder : where data, run and pictures are
+    purity : share of digits that equal the most frequent digit of their cluster
+    folder : of data, run and pictures
     """
 
     rows: list[tuple[int, int, int, float]]
@@ -51,12 +51,12 @@ def run_demo(
     backend : where to run
     seed : of the fit
     show : called with every event
-    overwrite : whether to replace what is there
+    overwrite : whether to replace existing files
 
     Raises
     ------
     OutputExistsError
-        If something of these is there, and is not to be replaced.
+        If one of these exists and `overwrite` is false.
     """
     there = [name for name in WRITTEN if (folder / name).exists()]
     if there and not overwrite:

@@ -1,4 +1,4 @@
-"""Commands on runs that go on by themselves: submit, status, attach, cancel, resume on a cluster, certificates."""
+"""Commands for submitted runs: submit, status, attach, cancel, resume on a cluster, certificates."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from dpdist.runs.specs import SPECS
 from dpdist.storage.commits import claim, commits, forget_requests, preparation_told
 from dpdist.storage.generations import KEEP
 
-#: Seconds between a request and its job; a request still without one was left by a command that was killed.
+#: Seconds within which a request gets a job; one still without a job was left by a killed command.
 _STARTING = 5.0
 _COPY = "{run} is a copy of {original}, whose job is not its own; for that: dpdist {command} {original}"
 
@@ -90,7 +90,7 @@ def resume_on(
     holdout: str | None,
     checkpoint_seconds: float | None,
 ) -> None:
-    """Have a job of its own go on with a run, submitted or not, on a cluster; None stands for what was asked before."""
+    """Continue a run, submitted or not, in a job on a cluster; None stands for the values of the previous request."""
     place, chosen = place_of(absolute(run)), _required(cluster, run)
     before, lease = _refuse_if_alive(place)
     request = _request_of(place)
@@ -100,7 +100,7 @@ def resume_on(
     check_limits(command, place.label, max_laps, max_time)
     if found and not limits.given and (ended := end_of(found)) is not None:
         raise InputError(f"{place.label} has ended ({ended}); {way_on(METHODS[found.method])}.")
-    if not begun or last <= request.after:  # limits of the request before are not kept with the run yet
+    if not begun or last <= request.after:  # the run does not store the limits of the previous request yet
         limits = Limits(request.max_laps, request.max_time).but(max_laps, max_time)
     request = replace(
         request,
@@ -151,7 +151,7 @@ def attach(
                 seen, ended = followed or seen, listening if to_its_end else None
             elif not seen and time.monotonic() > deadline:
                 raise InputError(f"{run} did not start within {wait:.0f} s; see: dpdist status {run}")
-            if not seen and (last := _last(place)) != newest:  # for who cannot reach the scheduler: laps of checkpoints
+            if not seen and (last := _last(place)) != newest:  # if the scheduler cannot be reached: laps of checkpoints
                 events, newest = stored_laps(open_run(place.label)), last
                 for event in events[shown:]:
                     say(MESSAGES, lap_line(event))
@@ -223,7 +223,7 @@ def _start(place: Place, request: Request, before: int, cluster: ClusterConfig) 
 
 
 def _plain(name: str) -> str:
-    """A name for a job, of what every queue takes in one."""
+    """A name of a job, restricted to characters that every queue accepts."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip("._-")[:60] or "run"
 
 
@@ -232,12 +232,12 @@ def _new_id() -> str:
 
 
 def _last(place: Place) -> int:
-    """Number of the last checkpoint; 0 for none."""
+    """Number of the last checkpoint; 0 if there is none."""
     return max(commits(place), default=0)
 
 
 def _required(file: Path, out: str) -> ClusterConfig:
-    """The cluster, if what it needs is installed and it can reach the run's place."""
+    """The cluster, checked: its libraries are installed, and it can reach the run's place."""
     cluster = read_cluster(file)
     cluster.require()
     cluster.check_run_path(out)
@@ -245,8 +245,8 @@ def _required(file: Path, out: str) -> ClusterConfig:
 
 
 def _request_of(place: Place) -> Request:
-    """The request in force, or one to go on with the run that is there: it was begun in the foreground, or what should
-    have replaced it could not begin."""
+    """The request in force, or a new one to continue the run that is there, which was started in the foreground, or
+    whose replacement could not start."""
     if newest_request(place):
         number, request = latest_request(place)
         end = recorded(place, number, End)
@@ -260,12 +260,12 @@ def _request_of(place: Place) -> Request:
 
 
 def _refuse_if_alive(place: Place) -> tuple[int, int]:
-    """Numbers of the request and of the lease in force, 0 where there is none.
+    """Numbers of the request and of the lease in force, 0 if there is none.
 
     Raises
     ------
     CheckpointError
-        If a coordinator works on the run, or is about to.
+        If a coordinator works on the run, or is about to start.
     """
     before = newest_request(place)
     number, found = latest_lease(place)
@@ -278,11 +278,11 @@ def _refuse_if_alive(place: Place) -> tuple[int, int]:
 
 
 def _is_coming_up(place: Place, number: int, lease: int) -> bool:
-    """Whether the coordinator of a request waits for its turn, or has begun and not yet taken the run."""
+    """Whether the coordinator of a request is waiting in a queue, or has started but not yet taken the lease."""
     request = latest_request(place)[1]
     if copied_from(place, request) is not None:
         return False
-    # Whoever made the request may be about to start its job.
+    # The process that made the request may be about to start its job.
     job = wait_until(lambda: recorded(place, number, Job), time.monotonic() + _STARTING)
     end = recorded(place, number, End)
     if job is None or (end is not None and end.status != AGAIN):
@@ -292,12 +292,12 @@ def _is_coming_up(place: Place, number: int, lease: int) -> bool:
 
 
 def _watched(request: Request, address: str) -> tuple[bool, bool]:
-    """Follow a run on its scheduler until one of the two ends; whether there was something to see, and it was the run
+    """Follow a run on its scheduler until either ends; returns whether anything was shown, and whether it was the run
     that ended."""
     try:
         client = parse_cluster(request.cluster).watch(address)
     except InputError:
-        return False, False  # between two lives of the coordinator, or out of reach from here
+        return False, False  # between two starts of the coordinator, or unreachable
     with closing(client), suppress(ConnectionError):
         if follow(client, MESSAGES, request.identity) is None:
             raise KeyboardInterrupt
@@ -306,7 +306,7 @@ def _watched(request: Request, address: str) -> tuple[bool, bool]:
 
 
 def _ending(place: Place) -> str | None:
-    """How the run in force ended, if its coordinator said so or its job is over."""
+    """How the current run ended, if its coordinator recorded it or its job is over."""
     number, request = latest_request(place)
     end, job = recorded(place, number, End), _job_of(place, number, request)
     state, words = _asked(job)
@@ -319,8 +319,8 @@ def _ending(place: Place) -> str | None:
 
 
 def _job_of(place: Place, number: int, request: Request) -> Job | None:
-    """The job of a request or, where it was not recorded or somebody else goes on with the run, the process that holds
-    the run; those of a run are not of its copies."""
+    """The job of a request. If it was not recorded, or another process continues the run, the process that holds the
+    run. Copies of a run do not get the job of the original."""
     copied = copied_from(place, request) is not None
     job = None if copied else recorded(place, number, Job)
     if job is not None and not (worked_on(place) and _asked(job)[0] is JobState.ENDED):
@@ -342,7 +342,7 @@ def _asked(job: Job | None) -> tuple[JobState, str]:
 
 
 def _status(place: Place) -> dict[str, object]:
-    """Everything known of a run, as plain values."""
+    """Everything known about a run, as plain values."""
     values: dict[str, object] = {"run": place.label}
     if newest_request(place):
         number, request = latest_request(place)
@@ -358,7 +358,7 @@ def _status(place: Place) -> dict[str, object]:
                 "log": job.log or None,
             }
         if end is not None and state not in (JobState.WAITING, JobState.RUNNING):
-            # A job that was put back has an end from its life before.
+            # A requeued job has an end from its previous start.
             values["ended"] = f"status {end.status} at {end.time}: {end.sentence}"
     elif not commits(place) and preparation_told(place) is None:
         raise CheckpointError(f"there is no dpdist run at {place.label}; check the path.")
@@ -374,7 +374,7 @@ def _status(place: Place) -> dict[str, object]:
 
 
 def _state(place: Place, ended: bool) -> dict[str, object]:
-    """Where a run is that is no job, as far as that can be looked up at once."""
+    """The state of a run without a job, as far as it is known at once."""
     if ended:
         return {"state": "ended"}
     working = worked_on(place)
@@ -384,7 +384,7 @@ def _state(place: Place, ended: bool) -> dict[str, object]:
 
 
 def _reached(place: Place) -> dict[str, object]:
-    """What the last checkpoint holds."""
+    """The contents of the last checkpoint."""
     if not commits(place):
         return {"checkpoint": "none yet"}
     store = open_run(place.label)

@@ -1,4 +1,4 @@
-"""Options of the command line that are the settings of a spec: their names, defaults and sentences are its own."""
+"""Command-line options for the settings of a spec, with the same names, defaults and descriptions."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ import typer
 from dpdist.core.settings import Setting, settings_of
 from dpdist.runs.specs import SPECS
 
-#: A name and the comma after it.
+#: A name with the comma after it.
 _NAME = re.compile(r'\s*(?:("(?:[^"]|"")*")\s*|([^,]*)),')
-#: What a command function takes: the settings that were given, as tables.
+#: The given settings as tables, which command functions take.
 Options = dict[str, Any]
 
 
 def _plain(value: object) -> object:
-    """What an option is given; several names may be separated by commas."""
+    """The value of an option; several names are separated by commas."""
     return split(value) if isinstance(value, list) else value
 
 
 def split(names: list[str] | None) -> list[str] | None:
-    """Names that are separated by commas, or given one after the other; an empty text alone is none of them."""
+    """Names separated by commas, or given in several options; a single empty text stands for no names."""
     if names == [""]:
         return []
     return [name for each in names for name in _named(each)] if names else None
 
 
 def _named(text: str) -> Iterator[str]:
-    """Names between commas; one in double quotes is as it stands there."""
+    """Names separated by commas; a name in double quotes is taken literally."""
     for quoted, plain in _NAME.findall(f"{text},"):
         yield quoted[1:-1].replace('""', '"') if quoted else plain.strip()
 
 
 class _Option(NamedTuple):
-    """An option: where it stands in the tables, its default, its help, and what the default None means."""
+    """An option: its place in the tables, default, help, and the meaning of the default None."""
 
     path: tuple[str, ...]
     default: Any
@@ -49,7 +49,7 @@ class _Option(NamedTuple):
 
     @property
     def parameter(self) -> inspect.Parameter:
-        """The option as a parameter of a function that Typer reads."""
+        """The option as a function parameter for Typer."""
         name = self.path[0] if self.path[1:] in ((), ("name",)) else self.path[-1]
         flag, help = f"--{name.replace('_', '-')}", f"{self.doc} Default: {_shown(self.default, self.unset)}."
         kind: Any = str
@@ -64,7 +64,8 @@ class _Option(NamedTuple):
 
 
 def with_settings(command: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Gives a command an option for each setting; its first argument receives, as tables, those that are given.
+    """A decorator that adds an option for each setting to a command; the given ones are passed as tables in its first
+    argument.
 
     Parameters
     ----------
@@ -104,7 +105,7 @@ def _options_of(spec: type) -> Iterator[_Option]:
 
 
 def _options_of_parts(name: str, each: Setting) -> Iterator[_Option]:
-    """The fields of a setting's parts, each as the first part says that has it."""
+    """Options for the fields of a setting's parts; a shared field is described by the first part that has it."""
     seen: set[str] = set()
     for kind in each.kinds.values():
         instance = kind() if isinstance(kind, type) else kind
@@ -126,7 +127,8 @@ def _tables(given: dict[tuple[str, ...], Any]) -> Options:
 
 
 def _read(value: Any) -> Any:
-    """A value as a TOML file would have it; text that is none is text, and so are dates, of which no setting is one."""
+    """A value as TOML would read it; text that is not a TOML value stays text, and so do dates, which no setting
+    takes."""
     if not isinstance(value, str):
         return value
     try:

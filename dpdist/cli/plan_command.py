@@ -1,4 +1,4 @@
-"""The command that says what a fit will cost before it is begun: plan."""
+"""The command that forecasts the cost of a fit: plan."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from dpdist.data import Source
 from dpdist.runs.config import Config, read_config
 from dpdist.runs.specs.mixture import FitSpec
 
-#: Laps of a run that has no limit, or a higher one.
+#: Largest number of laps that are forecast, if none is given.
 LAPS = 40
 
-#: Types in which rows may be stored.
+#: Dtypes of stored rows.
 DTYPES = ("uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64")
-#: Clusters that a run is thought to have where nobody says.
+#: Number of clusters that is assumed by default.
 COMPONENTS = 100
 
 
@@ -94,7 +94,7 @@ def plan(
 
 
 def _is_of_topics(config: Path) -> bool:
-    """Whether a configuration is right for dpdist topics."""
+    """Whether a configuration is valid for dpdist topics."""
     try:
         read_config("topics", config, {})
     except InputError:
@@ -103,7 +103,7 @@ def _is_of_topics(config: Path) -> bool:
 
 
 def _source(told: Config, rows: int | None, columns: list[str] | None, dtype: str) -> Source:
-    """The data, or as many rows as are told."""
+    """The data, or, with a number of rows, unwritten data of this shape."""
     from dpdist.runs.planning.unwritten import UnwrittenSource
 
     if rows is None:
@@ -118,7 +118,7 @@ def _source(told: Config, rows: int | None, columns: list[str] | None, dtype: st
 
 
 def _components(spec: FitSpec, asked: int | None) -> int:
-    """As asked for, or as many as there may be, :data:`COMPONENTS` at most."""
+    """The given number of components, or the largest possible one, at most :data:`COMPONENTS`."""
     most = spec.allocation.max_components
     if asked is not None and most is not None and asked > most:
         raise InputError(f"--components should be at most {most}, as max_components has it; got {asked}.")

@@ -66,10 +66,10 @@ SENTENCES = {name: sentence for commands in COMMANDS.values() for name, sentence
 
 
 class Command(TyperCommand):
-    """A command that says what to do with more files than one, which a shell makes of a pattern."""
+    """A command with a helpful error for extra files, which result from shell patterns."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """What is left of the arguments once they are understood: nothing."""
+        """The arguments that are left after parsing, which must be none."""
         ctx.allow_extra_args = True
         left = super().parse_args(ctx, args)
         if ctx.args:
@@ -81,7 +81,8 @@ class Command(TyperCommand):
 
 
 class Commands(TyperGroup):
-    """The commands by name and sentence, until one of them is called: importing them all takes a second and more."""
+    """The commands by name with a description; each is imported only when called, as importing all takes over a
+    second."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -89,7 +90,7 @@ class Commands(TyperGroup):
             self.add_command(TyperCommand(name, help=sentence, hidden=not sentence))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """The command that is called, with its options."""
+        """The called command, with its options."""
         name, _, rest = super().resolve_command(ctx, args)
         return name, None if name is None else command_of(name), rest
 
@@ -113,7 +114,7 @@ app = typer.Typer(
 )
 
 
-#: What to do about an error of the operating system, by its number.
+#: Advice for errors of the operating system, by number.
 _ADVICE = {
     errno.ENOSPC: "make room, and give the command again.",
     errno.EFBIG: "files may not be so large here; raise that limit (ulimit -f), or name another place.",
@@ -142,7 +143,7 @@ def main() -> None:
 
 
 def _in_a_line(sentence: str) -> str:
-    """A sentence without the lists that scikit-learn makes of names."""
+    """A message on one line, without the lists of names in scikit-learn's messages."""
     listed = sentence.replace(":\n- ", ": ").replace("\n- ", ", ")
     return re.sub(r"(?<![.\n])\n", ". ", listed).replace("\n", " ")
 

@@ -1,4 +1,4 @@
-"""Commands that make models or go on with them: fit, sva, topics, extend, resume."""
+"""Commands that fit or continue models: fit, sva, topics, extend, resume."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def topics(
 
 
 def _told(command: str, config: Path | None, options: Options) -> Config:
-    """What a command is told, data among it."""
+    """The configuration of a command, including its data."""
     told = read_config(command, config, {name: value for name, value in options.items() if value is not None})
     if told.data is None:
         raise InputError(f"{command} needs data: name them, as in dpdist {command} data.zarr, or set data in the file.")
@@ -130,7 +130,7 @@ def _told(command: str, config: Path | None, options: Options) -> Config:
 
 
 def _make(told: Config, out: str, overwrite: bool, seconds: float, launch_for: Callable[[Source, int], Launch]) -> None:
-    """Make the model that is asked for, once the output is its own to write."""
+    """Fit the model of a configuration, after claiming the output."""
     assert told.data is not None, "data are told"
     others = (told.holdout, told.tables.get("initial"))
     claim(out, overwrite)
@@ -138,7 +138,7 @@ def _make(told: Config, out: str, overwrite: bool, seconds: float, launch_for: C
     source, tries = told.source(), count()
 
     def prepare(backend: Backend) -> Run:
-        if next(tries) and being_prepared(out) is not None:  # the cluster was lost meanwhile
+        if next(tries) and being_prepared(out) is not None:  # the cluster was lost during the preparation
             return gone_on(out, source, backend, checkpoint_seconds=seconds)
         run = told.prepare(source, out, overwrite, backend)
         run.checkpoint_seconds = seconds

@@ -1,4 +1,4 @@
-"""The command that scores what was not fitted: rows by their density, documents by completion."""
+"""The command that scores held-out data: rows by their density, documents by completion."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from dpdist.inference.topics.prediction import DocumentPredictor, complete_docum
 from dpdist.runs.methods import METHODS
 from dpdist.runs.opening import model_in, open_run, rows_for
 
-#: Of a document's tokens, to fit its proportions to, and key of their draw, unless others are asked for.
+#: Defaults of the share of observed tokens of a document, and of the seed of their draw.
 _SHARE, _KEY = 0.8, 0
-#: Plain values, and what they say in a sentence.
+#: Plain values, and the sentence about them.
 Scored = tuple[dict[str, object], str]
 
 
