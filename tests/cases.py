@@ -1,4 +1,4 @@
-"""The one registry of parts that the laws are held to."""
+"""The registry of parts that the tests of laws run over."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ Prior = Callable[[np.random.Generator, int], dict[str, Any]]
 
 
 def real_rows(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
-    """Correlated rows about a mean of their own."""
+    """Correlated rows with a random mean."""
     mixing = np.eye(d) + np.triu(rng.uniform(-0.6, 0.6, size=(d, d)), 1)
     return rng.normal(size=(n, d)) @ mixing + rng.normal(size=d)
 
 
 def count_rows(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
-    """Counts, zeros among them."""
+    """Counts, including zeros."""
     return rng.poisson(rng.gamma(2.0, 1.0, size=d), size=(n, d)).astype(float)
 
 
@@ -81,17 +81,17 @@ def isotropic_prior(rng: np.random.Generator, d: int) -> dict[str, Any]:
 
 
 def uneven(*names: str) -> Prior:
-    """Positive hyperparameters of the given names, each with a value a column."""
+    """Positive hyperparameters of the given names, with a different value for each column."""
     return lambda rng, d: {name: rng.uniform(0.2, 3.0, size=d) for name in names}
 
 
 @dataclass(frozen=True)
 class FamilyCase:
-    """A family and what the laws need to know about it.
+    """A family with what the tests of laws need.
 
-    ``make(**hyperparameters)`` gives the unfilled family, ``rows(rng, n, d)`` data that it takes, ``prior(rng, d)``
-    hyperparameters unlike the defaults, ``sparse`` whether rows may be CSR, ``real`` whether they are real vectors that
-    have a scale, ``refused`` hyperparameters that must be refused for three columns.
+    ``make(**hyperparameters)`` returns the family before defaults are set, ``rows(rng, n, d)`` data that it accepts,
+    ``prior(rng, d)`` hyperparameters that differ from the defaults. ``sparse`` says whether rows may be CSR, ``real``
+    whether they are real vectors with a scale. ``refused`` are hyperparameters that must be refused for three columns.
     """
 
     name: str
@@ -176,7 +176,7 @@ FAMILIES = [
 ALLOCATIONS: list[Allocation] = [DirichletProcess(3.0), LearnedDirichletProcess(), FiniteDirichlet(50, 2.0)]
 
 
-#: Parts of every kind that is stored, no field of them as it is by default.
+#: Parts of every kind that is stored, with fields that differ from their defaults.
 PARTS: list[Any] = [
     *(case.make() for case in FAMILIES),
     Gaussian(np.array([1.0, -2.0]), 0.5, 7, [[2.0, 0.5], [0.5, 1.0]]),
@@ -207,12 +207,12 @@ PARTS: list[Any] = [
 
 
 def moments_of(rows: Any, weights: np.ndarray | None = None) -> Moments:
-    """Moments of rows, as a run derives them."""
+    """Moments of rows, as in a run."""
     return summarise_source(ArraySource(rows, weights), SerialBackend()).moments()
 
 
 def filled(case: FamilyCase, rows: Any, **hyperparameters: Any) -> Family:
-    """The case's family with every hyperparameter filled in from rows."""
+    """The family of a case, with all hyperparameters set from rows."""
     moments = moments_of(rows)
     family = case.make(**hyperparameters).with_defaults(moments)
     family.check_moments(moments)
@@ -226,7 +226,7 @@ def entropy_of(resp: np.ndarray, weights: np.ndarray | None = None) -> np.ndarra
 
 
 def online_bits(state: OnlineState) -> dict[str, bytes]:
-    """All that an online topic model goes on from, field by field."""
+    """All fields of an online topic model's state, as bytes."""
     starts = [] if state.known is None else state.known.starts()
     known = {
         f"known{place}": b"".join(array.tobytes() for array in vars(start.read(DocumentFiles())[0]).values())

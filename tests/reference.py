@@ -1,7 +1,7 @@
-"""Slow and obvious: posteriors, predictives and the ELBO by the formulas of the textbooks, from rows themselves.
+"""Brute-force references: posteriors, predictives and the ELBO by textbook formulas, from the rows themselves.
 
-Nothing here looks at sufficient statistics packed as features, nor at the log evidence as a function of them.
-Source: Murphy (2007), "Conjugate Bayesian analysis of the Gaussian distribution"; Bishop (2006), appendix B.
+Nothing here uses packed sufficient statistics, nor the log evidence as a function of them. Sources: Murphy (2007),
+"Conjugate Bayesian analysis of the Gaussian distribution"; Bishop (2006), appendix B.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Parameters = tuple[Any, ...]
 
 
 class Reference(ABC):
-    """One family by brute force; `weights` are the weights of rows within a component."""
+    """The brute-force reference of a family; `weights` are the weights of rows within a component."""
 
     def __init__(self, family: Family) -> None:
         self.family: Any = family
@@ -50,17 +50,17 @@ class Reference(ABC):
         """Posterior means by name."""
 
     def prior(self, rows: np.ndarray) -> Parameters:
-        """Parameters of p(theta): the posterior of no rows."""
+        """Parameters of p(theta), which is the posterior without rows."""
         return self.posterior(rows[:0], np.zeros(0))
 
     def log_evidence(self, rows: np.ndarray) -> float:
-        """log p(rows), one predictive after the other."""
+        """log p(rows), as a product of sequential predictives."""
         ones = np.ones(len(rows))
         return sum(self.log_predictive(self.posterior(rows[:n], ones[:n]), rows[n]) for n in range(len(rows)))
 
 
 def weighted_mean(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Mean of rows; zero where there are none."""
+    """Weighted mean of rows; zero without rows."""
     total = weights.sum()
     return weights @ rows / total if total > 0 else np.zeros(rows.shape[1])
 
@@ -171,7 +171,7 @@ class ZeroMeanGaussianReference(Reference):
 
 
 class DiagonalGaussianReference(Reference):
-    """Normal-Gamma in every column: q = (m, kappa, a, b)."""
+    """Normal-Gamma for each column: q = (m, kappa, a, b)."""
 
     def posterior(self, rows, weights):
         f, count, mean = self.family, weights.sum(), weighted_mean(rows, weights)
@@ -204,7 +204,7 @@ class DiagonalGaussianReference(Reference):
 
 
 class IsotropicGaussianReference(Reference):
-    """Normal of known variance: q = (m, v), the mean and variance of the component's mean."""
+    """Normal with known variance: q = (m, v), the mean and variance of the component's mean."""
 
     def posterior(self, rows, weights):
         f, count = self.family, weights.sum()
@@ -257,7 +257,7 @@ class MultinomialReference(Reference):
 
 
 class BernoulliReference(Reference):
-    """Beta in every column: q = (ones, zeros)."""
+    """Beta for each column: q = (ones, zeros)."""
 
     def posterior(self, rows, weights):
         return self.family.ones + weights @ rows, self.family.zeros + weights @ (1 - rows)
@@ -283,7 +283,7 @@ class BernoulliReference(Reference):
 
 
 class PoissonReference(Reference):
-    """Gamma in every column: q = (shape, rate)."""
+    """Gamma for each column: q = (shape, rate)."""
 
     def posterior(self, rows, weights):
         return self.family.shape + weights @ rows, self.family.rate + weights.sum()
@@ -321,12 +321,12 @@ REFERENCES: dict[str, type[Reference]] = {
 
 
 def reference_of(family: Family) -> Reference:
-    """The brute force of a family, filled in."""
+    """The reference of a family whose hyperparameters are set."""
     return REFERENCES[family.name](family)
 
 
 def stick_terms(concentration: float, counts: np.ndarray) -> float:
-    """E log p(z | v) - KL(q(v) || p(v)) of stick breaking, stick by stick."""
+    """E log p(z | v) - KL(q(v) || p(v)) of stick breaking, summed stick by stick."""
     total, log_left = 0.0, 0.0
     for k, count in enumerate(counts):
         ones, zeros = 1 + count, concentration + counts[k + 1 :].sum()
@@ -337,7 +337,7 @@ def stick_terms(concentration: float, counts: np.ndarray) -> float:
 
 
 def finite_terms(components: int, concentration: float, counts: np.ndarray) -> float:
-    """E log p(z | w) - KL(q(w) || p(w)) of a finite mixture, every empty component included."""
+    """E log p(z | w) - KL(q(w) || p(w)) of a finite mixture, including empty components."""
     padded = np.concatenate([counts, np.zeros(components - len(counts))])
     prior = np.full(components, concentration / components)
     posterior = prior + padded
@@ -355,7 +355,7 @@ def allocation_terms(allocation: Allocation, counts: np.ndarray) -> float:
 def elbo(
     family: Family, allocation: Allocation, rows: np.ndarray, resp: np.ndarray, weights: np.ndarray | None = None
 ) -> float:
-    """The bound at explicit responsibilities, q(theta) and q(w) being the best for them."""
+    """The ELBO for given responsibilities, with the optimal q(theta) and q(w)."""
     brute = reference_of(family)
     shares = resp if weights is None else weights[:, None] * resp
     total = allocation_terms(allocation, shares.sum(axis=0))

@@ -29,28 +29,27 @@ from dpdist.storage.checkpoint import RunStore
 
 
 def clusters(seed: int, rows: int = 900, columns: int = 3, groups: int = 5, spread: float = 6.0) -> np.ndarray:
-    """Rows of Gaussian groups."""
+    """Rows drawn from Gaussian clusters."""
     rng = np.random.default_rng(seed)
     means = spread * rng.normal(size=(groups, columns))
     return means[rng.integers(groups, size=rows)] + rng.normal(size=(rows, columns))
 
 
 def stored_clusters(folder: Path) -> str:
-    """The path of such rows on disk, in twelve partitions."""
+    """The path of stored rows from Gaussian clusters, in twelve partitions."""
     path = folder / "rows.zarr"
     zarr.create_array(path, data=clusters(0, rows=6000, columns=4, groups=6), chunks=(512, 4))
     return str(path)
 
 
-#: All moves but regroups, which take four fifths of the time of a small run: for tests of what has nothing to do with
-#: moves.
+#: All moves except regroups, which take four fifths of the time of a small run: for tests that do not concern moves.
 FEW_MOVES = (dpdist.Split(), dpdist.Merge(), dpdist.Delete())
-#: All moves, but groups of few rows are searched once: for tests of what moves have to do with, but not what they find.
+#: All moves, but with only one search per small group: for tests that concern moves, but not their results.
 ALL_MOVES = tuple(replace(move, searches=1) if isinstance(move, dpdist.Regroup) else move for move in MOVES)
 
 
 def mixture(**parameters) -> dpdist.DPMixture:
-    """A mixture in few batches and laps, with few moves, or none where its schedule makes none."""
+    """A mixture with few batches and laps, and few moves; with none if its schedule makes none."""
     defaults = {
         "schedule": dpdist.schedules.Memoized(batches=4),
         "moves": FEW_MOVES,
@@ -64,7 +63,7 @@ def mixture(**parameters) -> dpdist.DPMixture:
 
 
 class Elsewhere(SerialBackend):
-    """Workers on a machine that has nothing at a path."""
+    """A backend whose workers are on a machine without files at a path."""
 
     def map(self, function, *columns):
         return [[]] if function.__name__ == "_problems_at" else super().map(function, *columns)
@@ -76,7 +75,7 @@ def source_of(rows: np.ndarray, partition_rows: int = 100, weights: np.ndarray |
 
 
 def begun(model: dpdist.DPMixture, source: Source) -> tuple[Problem, State]:
-    """Problem and first state."""
+    """The problem and the first state."""
     return MemoizedMixture().begin(model.spec(), source, SerialBackend())
 
 
@@ -87,12 +86,12 @@ def some_steps(problem: Problem, source: Source, state: State, count: int, backe
 
 
 def another_process() -> Owner:
-    """The parent of this process, in its place where a lease is asked who it is."""
+    """The parent of this process, as a stand-in for the owner of a lease."""
     return this_process()._replace(pid=os.getppid(), began=process_began(os.getppid()))
 
 
 def is_finished(path: Any) -> bool:
-    """Whether a stored run ended."""
+    """Whether a stored run has ended."""
     fitted = RunStore.open(path).fitted()
     return fitted is not None and fitted.stop is not None
 
@@ -105,14 +104,14 @@ def _batch_summary_bytes(batch_summary: AnyBatchSummary, files: RunFiles) -> byt
 
 
 def value_bytes(value: Any) -> bytes:
-    """Every bit of a dataclass of arrays, numbers and such."""
+    """All bits of a dataclass of arrays, numbers and other plain values."""
     if is_dataclass(value):
         return b"".join(value_bytes(getattr(value, each.name)) for each in fields(value))
     return value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode()
 
 
 def digest(state: State, path: Any = None) -> str:
-    """A hash of every bit that the rest of a run depends on; some of it may be in files of the run at a path."""
+    """A hash of all bits that the rest of a run depends on; some may be in files of the run at `path`."""
     total, files = hashlib.sha256(), RunFiles(None if path is None else str(path))
     for batch_summary in (
         *state.batch_summaries,
@@ -133,7 +132,7 @@ def digest(state: State, path: Any = None) -> str:
 
 
 def bits(model: Any) -> str:
-    """A fitted estimator's model and its history, but for times."""
+    """The model and history of a fitted estimator, without times."""
     kept, total = model._history, model._fitted.total
     arrays = next(getattr(total, name).tobytes().hex() for name in ("stats", "table", "words") if name in dir(total))
     return repr((model._fitted.ids.tolist(), [(row.lap, row.elbo) for row in kept.laps])) + arrays
