@@ -198,6 +198,23 @@ def test_the_evidence_of_a_learned_concentration_leaves_no_node_out(counts, node
     assert allocation.log_evidence(counts) == pytest.approx(meant, rel=1e-10, abs=1e-8)
 
 
+@given(counts=COUNTS, prior=st.sampled_from([(1.0, 0.1), (0.1, 1e-3), (2.0, 1e10), (300, 1)]))
+def test_expected_log_weights_are_the_mean_over_all_nodes(counts, prior) -> None:
+    allocation = LearnedDirichletProcess(*prior)
+    given_each = np.array([DirichletProcess(node).log_weights(counts) for node in allocation._grid])
+    meant = allocation._posterior(counts) @ given_each
+    np.testing.assert_allclose(allocation.log_weights(counts), meant, rtol=1e-9, atol=1e-9)
+
+
+def test_nodes_that_the_posterior_leaves_out_take_no_time_in_expected_log_weights(monkeypatch) -> None:
+    asked, joint = [], LearnedDirichletProcess._log_joint
+    monkeypatch.setattr(
+        LearnedDirichletProcess, "_log_joint", lambda own, n, nodes: asked.append(nodes) or joint(own, n, nodes)
+    )
+    LearnedDirichletProcess().log_weights(np.full(100, 30.0))
+    assert sum(len(range(*nodes.indices(256))) for nodes in asked) < 128
+
+
 @ordered_allocations
 def test_descending_is_the_order_of_ordered_allocations(allocation) -> None:
     counts = np.array([[2.0, 7.0, 0.0], [1.0, 1.0, 5.0]])

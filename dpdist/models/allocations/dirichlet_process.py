@@ -104,8 +104,12 @@ class LearnedDirichletProcess(Allocation):
         return mode + np.log(np.exp(joint - mode[..., None]).sum(axis=-1))
 
     def log_weights(self, counts: np.ndarray) -> np.ndarray:
-        logs = _log_weights(counts[..., None, :], self._grid[:, None])
-        return np.einsum("...j,...jk->...k", self._posterior(counts), logs)
+        nodes = self._likely(counts, _NEGLIGIBLE - math.log(LEAST))  # log w of empty components is about -1 / gamma
+        posterior, onward = self._posterior(counts, nodes), counts_after(counts)[0]
+        # The sticks' psi cancel between neighbours: psi(1 + N_k) - psi(gamma + R_1) - sum_{l <= k} 1 / (gamma + R_l).
+        left = onward[..., None] + self._grid[nodes]
+        passed = np.cumsum(np.einsum("...kj,...j->...k", 1 / left, posterior), axis=-1)
+        return np.asarray(psi(1 + counts) - np.einsum("...kj,...j->...k", psi(left[..., :1, :]), posterior) - passed)
 
     def merge_gains(self, counts: np.ndarray) -> np.ndarray:
         """The log of the posterior mean over gamma of exp(gain given gamma).
@@ -153,15 +157,15 @@ class LearnedDirichletProcess(Allocation):
         at_one = betaln(1.0, 1 + whole) - np.log1p(later).sum(axis=-1)
         return _log_evidence(counts, 1.0)[..., None] + (own - at_one) + self._log_prior[nodes]
 
-    def _likely(self, counts: np.ndarray) -> slice:
-        """The range of nodes outside of which the posterior is below rounding for all of `counts` (..., K).
+    def _likely(self, counts: np.ndarray, below: float = _NEGLIGIBLE) -> slice:
+        """The range of nodes outside of which the posterior is `below` nats under its mode for all of `counts` (..., K).
 
         Except for the first node, which may hold a point mass, the joint density is log-concave in log gamma. So it has
         one mode, within a stride of the best of the sampled nodes, and stays negligible beyond a node where it is.
         """
         stride = max(1, math.isqrt(self.nodes // 2))
         joint = self._log_joint(counts, slice(None, None, stride)).reshape(-1, len(self._grid[::stride]))
-        near = (joint > joint.max(axis=1, keepdims=True) - _NEGLIGIBLE).any(axis=0)
+        near = (joint > joint.max(axis=1, keepdims=True) - below).any(axis=0)
         near[1 + joint[:, 1:].argmax(axis=1)] = True
         kept = stride * np.flatnonzero(near)
         return slice(max(0, kept[0] - stride), kept[-1] + stride + 1)
@@ -206,7 +210,7 @@ def _log_evidence(counts: np.ndarray, concentration: float | np.ndarray) -> np.n
     return sticks.sum(axis=-1)
 
 
-def _log_weights(counts: np.ndarray, concentration: float | np.ndarray) -> np.ndarray:
+def _log_weights(counts: np.ndarray, concentration: float) -> np.ndarray:
     onward, beyond = counts_after(counts)
     total = psi(1 + concentration + onward)
     passed = np.cumsum(psi(concentration + beyond) - total, axis=-1)
