@@ -158,7 +158,7 @@ class LearnedDirichletProcess(Allocation):
         return _log_evidence(counts, 1.0)[..., None] + (own - at_one) + self._log_prior[nodes]
 
     def _likely(self, counts: np.ndarray, below: float = _NEGLIGIBLE) -> slice:
-        """The range of nodes outside of which the posterior is `below` nats under its mode for all of `counts` (..., K).
+        """The nodes outside of which the posterior is `below` nats under its mode for all of `counts` (..., K).
 
         Except for the first node, which may hold a point mass, the joint density is log-concave in log gamma. So it has
         one mode, within a stride of the best of the sampled nodes, and stays negligible beyond a node where it is.
@@ -170,8 +170,8 @@ class LearnedDirichletProcess(Allocation):
         kept = stride * np.flatnonzero(near)
         return slice(max(0, kept[0] - stride), kept[-1] + stride + 1)
 
-    def _posterior(self, counts: np.ndarray) -> np.ndarray:
-        joint = self._log_joint(counts)
+    def _posterior(self, counts: np.ndarray, nodes: slice = slice(None)) -> np.ndarray:
+        joint = self._log_joint(counts, nodes)
         shares = np.exp(joint - joint.max(axis=-1, keepdims=True))  # logsumexp would keep the rounding of large numbers
         return np.asarray(shares / shares.sum(axis=-1, keepdims=True))
 
