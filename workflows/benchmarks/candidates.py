@@ -1,9 +1,9 @@
-"""What a row costs with many components where it is looked at for candidates only, and what that loses.
+"""Cost per row with many components if only candidates are evaluated, and the loss of ELBO.
 
-Full Gaussians of SIFT in 32 principal components, and zero-mean ones of 8x8 patches less their mean (D = 64), from a
-k-means++ start without moves. For each: processor time a row of a dense lap with 100 components, and of laps by
-candidates and dense ones with 1000; nats a row by which the bound under the last posterior is lower by candidates than
-dense ("lost"); the ELBO a row after so many laps, one of ten dense, and with all of them dense.
+Full Gaussians on SIFT in 32 principal components, and zero-mean Gaussians on 8x8 patches minus their mean (D = 64),
+from a k-means++ start without moves. For each: processor time per row of a dense lap with 100 components, and of laps
+with candidates and dense ones with 1000; nats per row by which the ELBO under the last posterior is lower with
+candidates than dense ("lost"); and the ELBO per row after a number of laps, with one of ten dense and with all dense.
 """
 
 from __future__ import annotations

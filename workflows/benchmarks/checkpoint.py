@@ -1,12 +1,14 @@
-"""What a checkpoint costs: bytes and seconds of all leaves of a lap, and of a lap's end.
+"""Cost of a checkpoint: bytes and seconds for all batch summaries of a lap, and for the end of a lap.
 
     python workflows/benchmarks/checkpoint.py [--batches 20 100] [--components 200] [--columns 64] [--place s3://…]
     python workflows/benchmarks/checkpoint.py --share [--rows 200000]
 
-The second measures what share of a run goes to checkpoints: the same laps with and without, in turn, on two workers.
+The second command measures the share of a run's time spent on checkpoints: the same laps with and without checkpoints,
+alternating, on two workers.
 
-A state as of a settled run is made up: K components of full-covariance Gaussians in D columns, a split in two tried on
-each, K merges and deletes of a tenth. A checkpoint at a lap's end stores the leaves of all batches, then commits.
+The state imitates a settled run: K components of full-covariance Gaussians in D columns, a proposed split in two of
+each, K proposed merges, and deletes of a tenth. A checkpoint at the end of a lap stores the summaries of all batches,
+then commits.
 """
 
 from __future__ import annotations

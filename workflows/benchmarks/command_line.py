@@ -1,8 +1,8 @@
 """Is the command line as fast as Python on small data?
 
-Fits 5,000 x 36 drawn rows in a Zarr array with ``dpdist fit`` and with ``DPMixture().fit`` in turn, and a third time
-with ``dpdist fit --max-laps 1``, which is nearly all start-up. Both must find the same bits. Prints the seconds of each
-and the ratio (command - start-up) / Python.
+Fits 5,000 x 36 drawn rows in a Zarr array alternately with ``dpdist fit`` and ``DPMixture().fit``, and also with
+``dpdist fit --max-laps 1``, which is nearly all start-up. Both must give the same bits. Prints the seconds of each and
+the ratio (command - start-up) / Python.
 """
 
 from __future__ import annotations

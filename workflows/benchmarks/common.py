@@ -1,4 +1,4 @@
-"""What the benchmarks share: options, data, alternating timings, plain tables."""
+"""Shared parts of the benchmarks: options, data, alternating timings, plain tables."""
 
 from __future__ import annotations
 

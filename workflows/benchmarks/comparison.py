@@ -1,11 +1,11 @@
-"""Vectors: dpdist beside what else people cluster with, each by its defaults, in a process and on a core of its own.
+"""Vectors: dpdist compared with other clustering programs, each with its defaults, in its own process on one core.
 
-Of every data set four fifths are learned from, in a random order, and the others are scored. scikit-learn's mixtures
-are told numbers of components, and of several the one with the lowest BIC is taken, all of them counted in its seconds;
-its Bayesian mixture is capped. k-means, scikit-learn's and faiss', is told the number that dpdist found. Told are
-seconds of the processor, clusters, the mean log density of a held-out row in nats, agreement of the
-learned rows' labels with known classes (adjusted Rand index), and the share of rows left without a label. What is not
-installed (``dpdist[comparison]``) is left out, what takes too long is stopped, and both are said.
+Of every data set, four fifths are fitted, in a random order, and the rest are scored. scikit-learn's mixtures are given
+several numbers of components, and the one with the lowest BIC is taken; the seconds include all of them. Its Bayesian
+mixture gets an upper bound. k-means, of scikit-learn and faiss, is given the number that dpdist found. The table shows
+processor seconds, number of clusters, mean log density of held-out rows in nats, agreement of the fitted rows' labels
+with known classes (adjusted Rand index), and the share of rows without a label. Programs that are not installed
+(``dpdist[comparison]``) are left out, and those that take too long are stopped; the table says so.
 """
 
 from __future__ import annotations

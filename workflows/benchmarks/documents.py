@@ -1,8 +1,8 @@
-"""The local step on documents against scikit-learn's E-step of LatentDirichletAllocation, on one thread each.
+"""The local step on documents compared with scikit-learn's E-step of LatentDirichletAllocation, one thread each.
 
-Both take the same NIPS documents, topics, prior and tolerance, and return the expected counts of topics' words.
-Documents start afresh, as in scikit-learn; the last column has dpdist's second visit, where documents go on from the
-topics they had or start afresh, whichever is better.
+Both get the same NIPS documents, topics, prior and tolerance, and return the expected counts of the topics' words.
+Documents start from scratch, as in scikit-learn. The last column is dpdist's second visit, in which documents start
+from their previous topics or from scratch, whichever is better.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What products in float32 cost in accuracy, along the columns as they are and along the axes that a run chooses.
+"""Loss of accuracy by products in float32, along the original columns and along the axes that a run chooses.
 
-Zero-mean Gaussians of 8x8 patches less their mean, whose columns cancel in every row, and full Gaussians of MNIST
-pixels without margins. A model is fitted in float64, without moves; then some rows' log probabilities are taken in
-both. "error" is the largest difference in nats among components that hold more than 1e-8 of a row; "flipped" the share
-of rows whose best component is another, and "gap" the most nats by which the better one of these was better. "time" is
-what the local step takes in float32 in parts of float64, by processor time.
+Zero-mean Gaussians on 8x8 patches minus their mean, whose columns cancel in every row, and full Gaussians on MNIST
+pixels without margins. A model is fitted in float64, without moves; then the log probabilities of some rows are
+computed in both precisions. "error" is the largest difference in nats among components with more than 1e-8 of a row.
+"flipped" is the share of rows whose best component differs, and "gap" the largest difference in nats between the two
+components. "time" is the processor time of the local step in float32 relative to float64.
 """
 
 from __future__ import annotations

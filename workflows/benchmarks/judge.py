@@ -1,8 +1,9 @@
-"""What the end of a lap costs the coordinator beside the rows: the gain of every pair, and verdicts on every proposal.
+"""Cost of the end of a lap at the coordinator: gains of all pairs, and judging of all proposals.
 
-Drawn clusters in 16 columns, as many components as asked for from a k-means++ start; every component is split, the
-best pairs are merged and the smallest components deleted, as many of each as a lap tries. Times are those of one
-thread; the peak is what computing the gains of all pairs allocates. ``--small`` checks that the verdicts add up.
+Drawn clusters in 16 columns, with the given number of components from a k-means++ start. Every component is split, the
+best pairs are merged and the smallest components deleted, as many as in a lap. Times are of one thread; the peak is the
+memory allocated for the gains of all pairs. ``--small``
+checks that the accepted gains add up to the change of the ELBO.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The local step against the pure matrix-product time of its own flops.
+"""The local step compared with the time of its matrix products alone.
 
-One visit (features, logits, softmax, truncation, entropies, statistics) against the two products that it cannot do
-without, (block x F)(F x K) and (K x block)(block x F), on blocks of the same size, on one thread. A ratio of 1 is
-the speed of BLAS itself; above 1, the second product was taken over the few responsibilities above zero only.
+One visit (features, logits, softmax, truncation, entropies, statistics) is compared with its two products, (block x
+F)(F x K) and (K x block)(block x F), on blocks of the same size, on one thread. A ratio of 1 is the speed of BLAS
+itself. It can exceed 1 because the second product uses only the few responsibilities above zero.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Kill a whole run at random moments, resume it, and compare bits with the undisturbed run.
 
-Each round starts ``dpdist fit`` on a local cluster in a process group of its own, sends SIGKILL to the group at a
-random moment (a checkpoint may be under way), and lets ``dpdist resume`` finish. The reference is an undisturbed
-serial run. Prints a row a round; ends with an error if any bit differs.
+Each round starts ``dpdist fit`` on a local cluster in its own process group, sends SIGKILL to the group at a random
+moment (possibly during a checkpoint), and finishes with ``dpdist resume``. The reference is an undisturbed serial run.
+Prints a row per round; ends with an error if any bit differs.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""What look-ahead costs: the ELBO a lap where batches start from posteriors that are some batches old.
+"""Cost of look-ahead: the ELBO by lap if batches start from posteriors that are some batches old.
 
     python workflows/benchmarks/lookahead.py [--laps 12] [--rows 20000] [--seeds 1]
 
-The same memoized fit with look-ahead 0, 1, 2 and 4, from the same k-means++ start, by default moves, in 20 batches, on
-the MNIST digits (50 principal components, full covariance) and on SIFT vectors (128 columns, diagonal). A look-ahead of
-n makes n + 1 batches of partitions useful to workers at a time; what it costs is told by the ELBO after each lap, in
-nats a row below look-ahead 0, and by the laps that reach what look-ahead 0 reached in all. Everything runs in this
-process: look-ahead decides the numbers, and how many workers there are does not. Data that are not there are left out;
-scikit-learn's digits take the place of all with ``--small``.
+The same memoized fit with look-ahead 0, 1, 2 and 4, from the same k-means++ start, with default moves, in 20 batches,
+on the MNIST digits (50 principal components, full covariance) and on SIFT vectors (128 columns, diagonal). With a
+look-ahead of n, workers can process the partitions of n + 1 batches at a time. Its cost is measured by the ELBO after
+each lap, in nats per row below look-ahead 0, and by the number of laps to reach the final ELBO of look-ahead 0.
+Everything runs in this process, because results depend on the look-ahead but not on the number of workers. Missing data
+sets are left out; ``--small`` uses scikit-learn's digits instead.
 """
 
 from __future__ import annotations

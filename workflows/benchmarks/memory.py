@@ -1,9 +1,9 @@
-"""Peak memory of the coordinator and of the workers as the rows grow tenfold.
+"""Peak memory of the coordinator and of the workers as the number of rows grows tenfold.
 
-Drawn clusters as uint8, 16 columns, written to Zarr as they are drawn; K = 50 from a k-means++ start, 20 batches, two
-laps without moves, on two worker processes (``--small``: four batches, one worker). Each size runs in processes of its
-own. Peaks are the kernel's VmHWM, which starts afresh with each program (``getrusage`` would count the parent's memory
-from before the exec). Workers import this script, which therefore imports dpdist where it is used.
+Drawn clusters as uint8 in 16 columns, written to Zarr while they are drawn; K = 50 from a k-means++ start, 20 batches,
+two laps without moves, on two worker processes (``--small``: four batches, one worker). Each size runs in its own
+processes. Peaks are the kernel's VmHWM, which restarts with each program (``getrusage`` would include the parent's
+memory from before the exec). Workers import this script, which therefore imports dpdist only where it is used.
 """
 
 from __future__ import annotations

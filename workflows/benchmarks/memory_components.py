@@ -1,7 +1,7 @@
-"""Peak memory of a whole run in one process as the components grow, moves on.
+"""Peak memory of a whole run in one process, with moves, as the number of components grows.
 
-16,000 rows in 16 columns around 50 means, Gaussians of one variance from a k-means++ start of as many components as
-asked for; two laps with all moves, the gains of every pair among them. Each size runs in a process of its own.
+16,000 rows in 16 columns around 50 means; Gaussians with a common variance from a k-means++ start with the given number
+of components; two laps with all moves, including the gains of all pairs. Each size runs in its own process.
 """
 
 from __future__ import annotations

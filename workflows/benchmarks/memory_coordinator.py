@@ -3,11 +3,11 @@
     python workflows/benchmarks/memory_coordinator.py [--components 1000] [--columns 128] [--batches 40] [--where files]
                                                  [--rows-each 10]
 
-Rows of as many clusters as components, ten of each unless told otherwise, full-covariance Gaussians from a k-means++
-start: few rows, for what summaries take does not depend on them. Two laps with moves, of which the second measures
-splits of the clusters whose turn it was, on worker processes. Each case runs in processes of its own; peaks are the
-kernel's VmHWM. The scheduler is in the coordinator's process. With ``--where memory`` summaries stay with the
-coordinator however large they are.
+Rows of as many clusters as components, by default ten rows each, with full-covariance Gaussians from a k-means++ start.
+Few rows suffice, because the memory of summaries does not depend on their number. Two laps with moves on worker
+processes; the second one measures splits of the clusters whose turn it is. Each case runs in its own processes; peaks
+are the kernel's VmHWM. The scheduler is in the coordinator's process. With ``--where memory`` summaries stay in the
+coordinator's memory, however large they are.
 """
 
 from __future__ import annotations

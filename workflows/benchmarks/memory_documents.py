@@ -1,8 +1,8 @@
-"""Peak memory of the coordinator and of the workers as the documents of a topic model grow tenfold.
+"""Peak memory of the coordinator and of the workers as the number of documents of a topic model grows tenfold.
 
-Daily KOS entries drawn with replacement (drawn documents where they are not there), written to a corpus as they are
+Daily KOS entries drawn with replacement (or drawn documents if they are missing), written to a corpus while they are
 drawn; 50 topics, 20 batches, two laps without moves, on two worker processes (``--small``: ten topics, four batches,
-one worker). Each size runs in processes of its own. The run is stored: the topics of each document are in files of it.
+one worker). Each size runs in its own processes. The run is stored, so the topics of documents are in files.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""obstore against s3fs on two S3 servers, and what a checksum on each chunk costs.
+"""obstore compared with s3fs on two S3 servers, and the cost of a checksum on each chunk.
 
 Puts and gets of 32 MB and of 200 bytes, and a Zarr group of seven objects, on moto's server and, with ``--ceph``, on
-Ceph's S3 gateway (which must be installed), both on the loopback interface. Then 64k x 128 float32 chunks are read
-from local disk with and without crc32c. Needs ``dpdist[s3]``, moto and a current s3fs.
+Ceph's S3 gateway (which must be installed), both on the loopback interface. Then 64k x 128 float32 chunks are read from
+local disk with and without crc32c. Needs ``dpdist[s3]``, moto and a current s3fs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""What one sequential pass finds beside what a fit finds, under each Gaussian family, on rows that neither saw.
+"""One sequential pass compared with a fit, for each Gaussian family, on held-out rows.
 
-Of every data set four fifths are learned from, in a random order, and the others are scored. Told are clusters and the
-mean log density of a held-out row, in nats: of the pass, and of fits of the same family from one component by all
-moves, with the prior of the data's moments and, where covariances are learned, with that of clusters of a sample.
+Of every data set, four fifths are fitted, in a random order, and the rest are scored. The table shows the number of
+clusters and the mean log density of held-out rows, in nats, for the pass, and for fits of the same family from one
+component with all moves. The fits use the prior from the data's moments and, for families that learn covariances, also
+the prior from clusters of a sample.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""Outliers without a guess: precision and recall of ``predict(x, outliers=True)`` at several shares of scattered rows.
+"""Outliers without a given rate: precision and recall of ``predict(x, outliers=True)`` for several shares of scattered
+rows.
 
-Drawn clusters: 10,000 rows of 20 Gaussians of unit covariance in 2, 5 and 10 dimensions, means at least four standard
-deviations apart, and of the 20 Gaussians of `recovery.py` in 16, a share of the rows moved to anywhere between the
-least and the largest of each column. Beside them what the true densities and the true share tell, which nothing does
-better, and the clusters of a fit with a background.
+Drawn clusters: 10,000 rows of 20 Gaussians with unit covariance in 2, 5 and 10 dimensions, with means at least four
+standard deviations apart, and of the 20 Gaussians of `recovery.py` in 16. A share of the rows is moved to uniform
+places between the minimum and maximum of each column. The results are compared with those of the true densities and the
+true share, which are optimal, and with a fit with a background.
 
-Real rows: scikit-learn's digits and, where they are at hand, tiny pictures, MNIST and SIFT vectors, on their first ten
-principal components, with rows scattered likewise. Real rows may be odd by themselves, so that precision counts them as
-wrong. How well the order of ``decision_function(x)`` tells is in the column "in order": the average precision, and the
-precision among as many of the lowest rows as were moved, which is their recall too.
+Real rows: scikit-learn's digits and, if available, tiny pictures, MNIST and SIFT vectors, on their first ten principal
+components, with rows scattered in the same way. Some real rows are outliers themselves, which counts as an error in
+precision. The column "in order" measures the ranking by ``decision_function(x)``: the average precision, and the
+precision among the lowest rows, as many as were moved, which equals their recall.
 """
 
 from __future__ import annotations

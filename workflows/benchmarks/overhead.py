@@ -1,9 +1,9 @@
-"""What Dask and the sums cost: the wall time of a lap of partitions, against the time its visits take.
+"""Overhead of Dask and of sums: the wall time of a lap compared with the time of its visits.
 
-Partitions sleep for a set time and give statistics of a run's shapes, (K, F) float64 with an entropy a component.
-A lap has 20 batches with one ahead, as the engine runs them: the orders of a batch are shared, its results summed, one
-sum fetched and folded. Overhead is wall / (partitions * seconds / workers) - 1. In the second table partitions are
-shorter than Dask likes, and are grouped.
+Partitions sleep for a fixed time and return statistics with the shapes of a run, (K, F) float64 and an entropy per
+component. A lap has 20 batches with a look-ahead of one, as in the engine: the inputs of a batch are shared, its
+results summed, and one sum fetched and added. The overhead is wall / (partitions * seconds / workers) - 1. In the
+second table partitions are too short for Dask, and are grouped.
 """
 
 from __future__ import annotations

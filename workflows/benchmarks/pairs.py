@@ -1,11 +1,11 @@
-"""What it costs, and misses, to compute the gains of likely pairs of components only.
+"""Cost and loss of computing the gains of likely pairs of components only.
 
-The first table: seconds of one thread for the gains of all pairs and of the likely ones, from the statistics of a
-k-means++ start with so many full Gaussians of dense SIFT; those of all pairs from a quarter of the components, times
-sixteen. What tasks on workers take of the likely ones is told apart from what the coordinator itself does. The second:
-what becomes of merges on real rows, every pair computed. "found" is the share of components whose best partner is
-among the likely ones, "nearest" that of the six with which a component loses least a row; "merged" what pairs taken
-greedily without overlap gain together, in parts of what they would of all pairs.
+The first table: seconds on one thread for the gains of all pairs and of the likely ones, from the statistics of a
+k-means++ start with the given number of full Gaussians on dense SIFT; the time for all pairs is that of a quarter of
+the components, times sixteen. Seconds of tasks on workers and of the coordinator itself are separate. The second: the
+effect on merges on real rows, with every pair computed. "found" is the share of components whose best partner is among
+the likely ones, "nearest" that of the six partners with the least loss per row. "merged" is the total gain of likely
+pairs, taken greedily without overlap, relative to that of all pairs.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What ``dpdist plan`` says of a lap beside the lap: real fits on one worker and on two.
+"""The forecast of ``dpdist plan`` for a lap compared with real laps on one worker and on two.
 
     python workflows/benchmarks/planned.py [--rows 400000] [--columns 32] [--components 60] [--rounds 3]
 
-Drawn clusters in a Zarr array, under diagonal Gaussians with default moves, from k-means++. Before each fit its unit
-costs are measured anew on the same workers, so that a machine that is busy is busy for both. The ratio is of predicted
-seconds to those of the second lap, the first in which moves are measured and made, which is the one that plans are of.
+Drawn clusters in a Zarr array, diagonal Gaussians with default moves, from k-means++. Before each fit its unit costs
+are measured again on the same workers, so that load on the machine affects both. The ratio is of predicted seconds to
+those of the second lap, which is the first with moves measured and applied, and the one that plans forecast.
 """
 
 from __future__ import annotations

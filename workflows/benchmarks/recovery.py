@@ -1,11 +1,11 @@
-"""How often the number of clusters is found from a start at one, and how good a bound the moves reach.
+"""How often a fit from one cluster finds the true number of clusters, and how good its ELBO is.
 
-Drawn clusters: 100,000 rows in 16 dimensions from 20 Gaussians of equal weight, means drawn from N(0, 5^2 I) and
-covariances from a Wishart of 2D degrees of freedom and mean I, so that means lie some 28 standard deviations apart.
-Each seed draws data of its own and fits them with the library's defaults.
+Drawn clusters: 100,000 rows in 16 dimensions from 20 Gaussians of equal weight, with means drawn from N(0, 5^2 I) and
+covariances from a Wishart with 2D degrees of freedom and mean I, so that means are about 28 standard deviations apart.
+Each seed draws its own data and fits them with the library's defaults.
 
-Digits oracle: the data and the prior of an independent program's batch run (1,797 x 20; its bound from a given start
-of 15 clusters is in the same file), fitted from one cluster.
+Digits reference: the data and the prior of a batch run by an independent program (1,797 x 20; its ELBO from a given
+start with 15 clusters is in the same file), fitted from one cluster.
 """
 
 from __future__ import annotations

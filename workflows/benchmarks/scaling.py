@@ -1,8 +1,8 @@
-"""Laps on two worker processes against the same laps on one.
+"""Laps on two worker processes compared with the same laps on one.
 
-The 1,880,200 patches of 8x8 pixels at stride 4 of the 200 BSDS training pictures, each less its own mean, under
-zero-mean Gaussians (D = 64, K = 100) from a k-means++ start, without moves. Both clusters are up throughout and take
-turns, lap by lap. One worker and two must end every lap at the same bits, which is checked at every size.
+The 1,880,200 patches of 8x8 pixels at stride 4 of the 200 BSDS training pictures, minus their means, with zero-mean
+Gaussians (D = 64, K = 100) from a k-means++ start, without moves. Both clusters run throughout, and laps alternate
+between them. It is checked at every size that one worker and two give the same bits after every lap.
 """
 
 from __future__ import annotations

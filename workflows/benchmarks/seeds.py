@@ -1,7 +1,8 @@
-"""Whether seeds and starts end at the same optimum, with regroups and without.
+"""Do different seeds and starts reach the same optimum, with regroups and without?
 
-Every data set is fitted from each start with each seed, by default moves and by all of these but regroups. Told are the
-ELBO in nats a row over seeds, its gap to the best fit of all, how many clusters, laps and seconds of processor time.
+Every data set is fitted from each start with each seed, with default moves and with these except regroups. The table
+shows the ELBO in nats per row over seeds, its gap to the best of all fits, and the number of clusters, laps and
+processor seconds.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The sequential pass of isotropic Gaussians: in blocks by matrix products, against a tuned loop over rows.
+"""The sequential pass of isotropic Gaussians: in blocks by matrix products, compared with a tuned loop over rows.
 
-Both start from the same components and pass over the same rows, in turn, adding up statistics in float64. The loop over
-rows keeps means in float32 and computes each distance directly, vectorised by the compiler. Beside
-them stand the two matrix products that a block needs, X M^T and X X^T, alone: the bound of the blocked pass. Rows are
-SIFT vectors where they are there, else drawn. One thread.
+Both start from the same components and pass over the same rows, alternately, with statistics summed in float64. The
+loop over rows holds means in float32 and computes each distance directly, vectorised by the compiler. The table also
+shows the time of the two matrix products of a block alone, X M^T and X X^T, which is a lower bound of the blocked pass.
+Rows are SIFT vectors if available, else drawn. One thread.
 """
 
 from __future__ import annotations

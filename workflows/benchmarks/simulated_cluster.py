@@ -1,13 +1,13 @@
-"""Hundreds of workers on one host: the loop, the backend and Dask's scheduler as they are, and visits that sleep.
+"""Hundreds of simulated workers on one host: the real loop, backend and Dask scheduler, with visits that sleep.
 
     python workflows/benchmarks/simulated_cluster.py [--workers 256] [--rows 240000000] [--lookahead 0 1 2]
 
-A visit of a partition sleeps as long as its rows would take, give or take a tenth that depends on the partition, and
-gives a small summary; so do the global step and the lap's end at the coordinator. Partitions, batches and sums are
-those of a fit of so many rows of 128 bytes under diagonal Gaussians. Threads of a few processes stand for workers, so
-that what is measured is what the coordinator and the scheduler can keep busy: the share of the workers' time that they
-are at tasks. Beside it stands the lap that ``dpdist plan`` predicts from the unit costs of this cluster, measured just
-before: a task that does nothing, its submission, a transfer.
+A visit of a partition sleeps for the time that its rows would take, varied by a tenth between partitions, and returns a
+small summary. The global step and the end of a lap at the coordinator sleep, too. Partitions, batches and sums are
+those of a fit of diagonal Gaussians to the given number of rows of 128 bytes. Threads of a few processes act as
+workers. The result is the share of the workers' time spent in tasks, which shows how many workers the coordinator and
+the scheduler can keep busy. It is compared with the lap that ``dpdist plan`` predicts from the unit costs of this
+cluster, measured just before: a trivial task, its submission, a transfer.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""How soon small data are fitted: processor time to an ELBO, and of a lap against scikit-learn's iteration.
+"""Speed on small data: processor time to reach an ELBO, and time of a lap compared with scikit-learn's iteration.
 
-With ``--before`` another tree of this package is fitted in turn with this one, seed by seed, and what is told of a seed
-is when each reached the ELBO at which the other tree ended, less 0.001 nats a row; "never" where this one ended lower.
-A lap has batches by default and no moves; an iteration is E-step, M-step and lower bound, as in ``lap.py``.
+With ``--before``, another tree of this package is fitted alternately with this one, seed by seed. For each seed the
+table shows when each of them reached the final ELBO of the other tree minus 0.001 nats per row; "never" if this tree
+ended lower. A lap has the default number of batches and no moves; an iteration is E-step, M-step and lower bound, as in
+``lap.py``.
 """
 
 from __future__ import annotations

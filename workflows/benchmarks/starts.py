@@ -1,10 +1,10 @@
-"""Which start reaches a given ELBO first: one cluster, k-means++, or a sequential pass.
+"""Which start reaches a given ELBO first: one cluster, k-means++, or a sequential pass?
 
 The same memoized run with splits, merges and deletes from each start, on MNIST digits and SIFT vectors (full
 covariance, principal components) and on zero-mean image patches, in this process on one thread. Seconds are processor
-time, start included, survey included, compilation not: a first run of a lap on a few rows compiles. For each data set
-the table gives the seconds at which each start passed some levels of the ELBO, "-" where it never did, and its last
-ELBO and K. Data that are not there are left out; scikit-learn's digits take the place of all with ``--small``.
+time, including the data summary and the start but not compilation: a first run of a lap on a few rows compiles. For
+each data set the table gives the seconds at which each start passed several levels of the ELBO, "-" if it never did,
+and its last ELBO and K. Missing data sets are left out; ``--small`` uses scikit-learn's digits instead.
 """
 
 from __future__ import annotations

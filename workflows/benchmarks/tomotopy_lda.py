@@ -1,9 +1,9 @@
-"""Topics by default settings beside tomotopy's LDA, given as many processor seconds: held-out scores and documents a
+"""Topics with default settings compared with tomotopy's LDA in equal processor time: held-out scores and documents per
 second.
 
-tomotopy samples (collapsed Gibbs) with a fixed number of topics and optimises its hyperparameters; documents a second
-are those of its sweeps. Both are scored alike, by the held-out tokens of the split in nats a token under proportions
-fitted to the observed ones; that takes no part in the seconds.
+tomotopy samples (collapsed Gibbs) with a fixed number of topics and optimises its hyperparameters; its documents per
+second are those of its sweeps. Both are scored alike, by the held-out tokens of the split in nats per token, with
+proportions fitted to the observed ones; scoring does not count in the seconds.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Laps of topics by default settings: processor seconds, documents a second, topics and the held-out score.
+"""Laps of topics with default settings: processor seconds, documents per second, topics and the held-out score.
 
-Documents a second are those of the whole lap, moves included, and beside them those of one bare local step on all
-documents, as a lap without moves makes it: from where the lap before left them, under the topics with which the lap
-began. Where candidates are tried, a lap fits documents twice, and they count once. Kernels are loaded before. The score
-is of the split's held-out tokens, in nats a token; its seconds are not counted. The last line is of all laps from the
-first that tried moves on.
+Documents per second are those of the whole lap, including moves, and of a single local step on all documents, as in a
+lap without moves: from the previous lap's proportions, with the topics at the beginning of the lap. A lap that tries
+candidates fits documents twice, but counts them once. Kernels are compiled before. The score is of the split's held-out
+tokens, in nats per token; its seconds are not counted. The last line sums up all laps from the first that tried moves.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a tree of clusters costs against laps of the fit, and whether clusters cut in two come back.
+"""Cost of a merge tree compared with laps of the fit, and whether clusters that were cut in two are merged again.
 
-The 20 Gaussians of `recovery.py`, each cut in two by hand along its first column: a model of 40 clusters makes laps
-without moves and with those of the default, and its tree is grown from the same rows. Processor seconds, in turn. The
-tree is then cut at 20, and its levels' ELBO compared with those of rows whose responsibilities are added up and
-summarised anew.
+The 20 Gaussians of `recovery.py`, each cut in two along its first column: a model of 40 clusters makes laps without
+moves and with default moves, and its tree is grown from the same rows. Processor seconds, alternately. The tree is then
+cut at 20 clusters, and the ELBO of its levels is compared with that of rows whose responsibilities are added up and
+summarised again.
 """
 
 from __future__ import annotations

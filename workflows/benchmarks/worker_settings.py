@@ -1,8 +1,8 @@
-"""What the shipped worker settings bring, each against Dask's or Zarr's own: reads in a worker, and time a task.
+"""Effect of the shipped worker settings, each compared with Dask's or Zarr's own: reads in a worker, and time per task.
 
-Reads: one task reads every partition of a float32 array on disk, warm, by malloc thresholds and Zarr settings.
-Tasks: tasks that do nothing are mapped and summed, by worker-saturation. Every line has a cluster of its own; the
-variables are set in this process before it starts, which is the only way that Dask never overrules.
+Reads: one task reads every partition of a float32 array on disk, warm, for several malloc thresholds and Zarr settings.
+Tasks: trivial tasks are mapped and summed, for several values of worker-saturation. Every line has its own cluster; the
+variables are set in this process before it starts, which is the only way that Dask never overrides.
 """
 
 from __future__ import annotations

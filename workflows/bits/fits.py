@@ -1,4 +1,4 @@
-"""Every method fitted to small data, and what came of it as digests: ``python workflows/bits/fits.py`` prints JSON.
+"""Fits of every method to small data, with digests of the results: ``python workflows/bits/fits.py`` prints JSON.
 
 ``run.py`` beside this file compares the digests of two commits, each made by its own copy of this file.
 """

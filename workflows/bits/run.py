@@ -1,7 +1,7 @@
-"""Whether two commits give the same bits: every method fitted by the code before and by the code after.
+"""Do two commits give the same bits? Every method is fitted with the code before and the code after.
 
-Each commit's own ``fits.py`` runs in a copy of its tree, so names and settings may differ between them; what is
-compared are the digests of results that both know by the same name. Ends with an error if any differ.
+The ``fits.py`` of each commit runs in a copy of its tree, so names and settings may differ between them; digests of
+results with the same name in both are compared. Ends with an error if any differ.
 """
 
 from __future__ import annotations

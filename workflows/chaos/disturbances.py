@@ -1,4 +1,4 @@
-"""Ways to disturb a run, each at moments of its own choice."""
+"""Ways to disturb a run, each at moments that it chooses."""
 
 from __future__ import annotations
 

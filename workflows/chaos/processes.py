@@ -1,4 +1,4 @@
-"""Processes that a disturbed run consists of: found by their sessions and parents, sent signals, never left behind."""
+"""Processes of a disturbed run: found by their sessions and parents, signalled, and never left behind."""
 
 from __future__ import annotations
 

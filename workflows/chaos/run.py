@@ -1,10 +1,10 @@
-"""Submitted runs on real processes, disturbed at random: each has to end with the bits of an undisturbed serial run.
+"""Submitted runs on real processes, disturbed at random: each must end with the bits of an undisturbed serial run.
 
-Each run is submitted with ``dpdist submit``, disturbed in one of several ways, and gone on with by itself or by
-``dpdist resume --cluster``. Afterwards its statistics, entropies, ids, ELBO, leaves, laps and proposals are compared
-with those of ``dpdist fit --serial``, and its log tells that nothing before the last checkpoint was done again.
-Prints a row a run; ends with an error unless all runs ended, with the same bits. Only processes that belong to the
-sessions begun here are ever sent a signal, and none is left.
+Each run is submitted with ``dpdist submit``, disturbed in one of several ways, and continues by itself or by ``dpdist
+resume --cluster``. Afterwards its statistics, entropies, ids, ELBO, batch summaries, laps and proposals are compared
+with those of ``dpdist fit --serial``, and its log must show that nothing before the last checkpoint was repeated.
+Prints a row per run; ends with an error unless all runs ended with the same bits. Signals are only sent to processes of
+the sessions started here, and none is left behind.
 """
 
 from __future__ import annotations

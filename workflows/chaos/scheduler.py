@@ -1,4 +1,4 @@
-"""A scheduler and workers started by hand, with certificates: for clusters of type ``scheduler``."""
+"""A manually started scheduler with workers and certificates, for clusters of type ``scheduler``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A submitted run as who disturbs it sees it: coordinators, checkpoints, log, and in the end its bits."""
+"""A submitted run as seen by a disturbance: coordinators, checkpoints, log, and finally its bits."""
 
 from __future__ import annotations
 

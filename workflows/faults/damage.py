@@ -1,9 +1,9 @@
-"""Damage of any file of a run: is it told in a sentence, or of no consequence?
+"""Damage of any file of a run: is it reported in a sentence, or without effect?
 
-Small runs of every kind are broken off within a lap. Each of their files in turn is damaged: a bit or a digit flipped,
-cut short, lengthened, removed. Then what commands read is read, the model loaded, and the run resumed to its end. What
-comes of it is a sentence of dpdist's own, or to the bit what comes of the run itself; an error of another kind, or
-other numbers, is a failure. Prints a row a kind of run and of damage; ends with an error if anything failed.
+Small runs of every kind are interrupted within a lap. Each of their files in turn is damaged: a bit or digit flipped,
+truncated, lengthened, or removed. Then the files that commands read are read, the model is loaded, and the run is
+resumed to its end. The outcome must be a message of dpdist, or the result of the undamaged run to the bit; any other
+error or result is a failure. Prints a row per kind of run and of damage; ends with an error if anything failed.
 """
 
 from __future__ import annotations

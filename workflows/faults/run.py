@@ -1,10 +1,10 @@
-"""Faults planted one at a time: does a test meant for the place fail?
+"""Planted faults, one at a time: does a test fail for each?
 
-Each list beside this file names small faults (TOML): ``file``, the text to ``find`` there, exactly once, what to
-``put`` instead, the ``law`` that it breaks and the ``tests`` that are meant to see it (by default the list's own).
-Every fault is planted in a copy of the tree, where those tests run; they have to pass in a copy without any fault.
-Prints a row a fault and the share that was caught; ends with an error if less than nine tenths were, or a fault could
-not be planted. ``--small`` plants the first fault of each list.
+Each list beside this file names small faults (TOML): ``file``, the text to ``find`` there, which must occur exactly
+once, the text to ``put`` instead, the ``law`` that it breaks and the ``tests`` that should detect it (by default those
+of the list). Every fault is planted in a copy of the tree, where these tests run; they must pass in a copy without a
+fault. Prints a row per fault and the share detected; ends with an error if less than nine tenths were, or if a fault
+could not be planted. ``--small`` plants the first fault of each list.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Twenty bars on a grid of ten by ten, after Bryant & Sudderth (2012), section 4.1: does a method find all of them?
+"""Twenty bars on a ten by ten grid, after Bryant & Sudderth (2012), section 4.1: does a method find all of them?
 
 2,000 documents of 250 words mix topics that are the rows and columns of the grid; 200 more are scored by completion of
-a fifth of their words. oHDP-SM begins with 2 to 100 topics, in eight runs; oHDP and bHDP keep the 20 or 50 that they
-begin with, eight runs each; memoized and batch inference begin with what they do by default. All settings are the
-defaults, the same for all: online ten passes of twenty mini-batches. A bar is found where a topic's cosine with it is
-above 0.95; a topic of more than 0.5 % of the tokens that is no bar is unmatched.
+a fifth of their words. oHDP-SM starts with 2 to 100 topics, in eight runs; oHDP and bHDP keep their initial 20 or 50,
+in eight runs each; memoized and batch inference use their default start. All settings are the defaults, and the same
+for all: online ten passes of twenty mini-batches. A bar is found if a topic has a cosine above 0.95 with it; a topic
+with more than 0.5 % of the tokens that is not a bar is unmatched.
 
-Written to --out: results, a file a run, which are not made twice; table.csv, table.txt, traces.png, topics.png.
+Written to --out: results, one file per run, which are not repeated; table.csv, table.txt, traces.png, topics.png.
 """
 
 from __future__ import annotations

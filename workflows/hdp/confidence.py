@@ -1,12 +1,12 @@
-"""Moves that are accepted with confidence: what does it change that a gain on a mini-batch has a standard error?
+"""Moves accepted with confidence: the effect of the standard error of a gain on a mini-batch.
 
-Bryant & Sudderth (2012), section 3, accept what gains on a mini-batch, and suggest intervals of confidence. oHDP-SM is
-run with any gain accepted, and with confidences of 0.8 to 0.999 asked for, on the bars of their section 4.1 (a corpus a
-seed, twenty mini-batches of 100 documents) and on NIPS articles (seven mini-batches of 200), all else as by default. A
-split counts as undone if its second half is gone at the end, a merge if its topic is split again later, and for each
-confidence it is told how many proposals that gained were refused as uncertain.
+Bryant & Sudderth (2012), section 3, accept any gain on a mini-batch, and suggest confidence intervals. oHDP-SM is run
+with any gain accepted, and with required confidences of 0.8 to 0.999, on the bars of their section 4.1 (one corpus per
+seed, twenty mini-batches of 100 documents) and on NIPS articles (seven mini-batches of 200), otherwise with default
+settings. A split counts as undone if its second half is gone at the end, a merge if its topic is split again later. For
+each confidence, the table shows how many proposals with a gain were refused as uncertain.
 
-Written to --out: results, a file a run, which are not made twice; table.csv, table.txt, traces.png.
+Written to --out: results, one file per run, which are not repeated; table.csv, table.txt, traces.png.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Articles, after Bryant & Sudderth (2012), section 4.2: oHDP-SM, oHDP and bHDP from 100, 300 and 1,000 topics.
 
-1,392 NIPS articles (or 2,744 Daily KOS entries) are fitted, online in mini-batches of 200, and 348 (686) scored by
-completion: 80 % of their tokens are seen, the others predicted, on a split that is part of the data. All three
-hyperparameters are learned, or stay what they are by default; memoized inference has the defaults alone. tomotopy's HDP
-is collapsed Gibbs sampling of Teh et al. (2006), gensim's the Chinese restaurant franchise of Wang, Paisley & Blei
-(2011); both have their own defaults and are scored alike. Where the articles are not there, documents drawn from a
-model take their place.
+1,392 NIPS articles (or 2,744 Daily KOS entries) are fitted, online in mini-batches of 200, and 348 (686) are scored by
+completion: 80 % of their tokens are observed and the others predicted, with a split that is part of the data. All three
+hyperparameters are learned, or keep their defaults; memoized inference only has the defaults. tomotopy's HDP is
+collapsed Gibbs sampling of Teh et al. (2006), gensim's the Chinese restaurant franchise of Wang, Paisley & Blei (2011);
+both have their own defaults and are scored alike. If the articles are not available, documents drawn from a model are
+used.
 
-Written to --out: results, a file a run, which are not made twice; table.csv, table.txt, traces.png.
+Written to --out: results, one file per run, which are not repeated; table.csv, table.txt, traces.png.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What the workflows of topic models share: corpora, fits followed lap by lap, other programs, traces, and
-what all experiments share."""
+"""Shared parts of the workflows of topic models: corpora, fits followed by lap, other programs, traces, and the parts
+shared by all experiments."""
 
 from __future__ import annotations
 

@@ -1,16 +1,17 @@
-"""A stream of newspaper size, after Bryant & Sudderth (2012), section 4.3 and figure 3: do topics follow, and how come?
+"""A stream of newspaper size, after Bryant & Sudderth (2012), section 4.3 and figure 3: does the number of topics
+follow?
 
-No corpus of that size is at hand, so articles are resampled with words of their own: each document of the stream has
-each token of one article, drawn by chance, with a chance of a half. Nothing is drawn from a model, so words come in
-bursts as they do in articles. Articles held out for scoring are never in the stream: 80 % of their tokens are seen, the
-others predicted. Mini-batches are thrown away after their step. oHDP keeps the number of topics that it began with;
-oHDP-SM opens those that it needs. All settings are the defaults.
+No corpus of that size is available, so articles are resampled: each document of the stream keeps each token of one
+randomly drawn article with probability one half. Nothing is drawn from a model, so words are as bursty as in articles.
+Articles held out for scoring are never in the stream: 80 % of their tokens are observed and the others predicted.
+Mini-batches are discarded after their step. oHDP keeps its initial number of topics; oHDP-SM adds topics as needed. All
+settings are the defaults.
 
-Of the splits of oHDP-SM, those whose halves both live to the end of the stream, and of which the smaller has most
-tokens there, are told: the most frequent words of the topic before it was split, and of its halves afterwards and at
-the end.
+Among the splits of oHDP-SM whose halves both survive to the end of the stream, those whose smaller half has the most
+tokens there are shown: the most frequent words of the topic before the split, and of its halves afterwards and at the
+end.
 
-Written to --out: results, a file a run, which are not made twice, and go on in the middle of a stream; table.csv,
+Written to --out: results, one file per run, which are not repeated, and continue in the middle of a stream; table.csv,
 table.txt, traces.png; lives.csv, lives.txt, lives.png.
 """
 

@@ -1,7 +1,7 @@
-"""How large the package is and how its rooms hang together: lines, files, imports, types, comments, start-up time.
+"""Size and structure of the package: lines, files, imports, types, comments, start-up time.
 
-Prints one line a figure, with the limit where there is one. ``--check`` ends with an error if a limit is exceeded,
-``--log FILE`` reads what a run of ``.ci/run`` printed, and tells how long its parts took.
+Prints one line per measure, with its limit if there is one. ``--check`` ends with an error if a limit is exceeded.
+``--log FILE`` reads the output of ``.ci/run``, and prints the duration of its parts.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Photographs without their noise, by mixtures of Gaussians for patches whose number of clusters nobody chose.
+"""Denoising of photographs by mixtures of Gaussians for patches, whose number of clusters is learned.
 
-Expected patch log likelihood (Zoran & Weiss, ICCV 2011; epll.py) on the 68 pictures of BSD68, none of which the
-mixtures have seen, with Gaussian noise of standard deviation 15, 25 and 50, drawn with the picture's position as seed.
-The mixtures are runs of ``image_patches.py``; published are the figures of that method with 200 clusters fitted by
-expectation maximisation. Nothing was tuned on these pictures: the schedule of beta is the paper's.
+Expected patch log likelihood (Zoran & Weiss, ICCV 2011; epll.py) on the 68 pictures of BSD68, which the mixtures were
+not fitted to, with Gaussian noise of standard deviation 15, 25 and 50, seeded by the picture's position. The mixtures
+are runs of ``image_patches.py``; the published figures are of this method with 200 clusters fitted by expectation
+maximisation. Nothing was tuned on these pictures: the schedule of beta is the paper's.
 
-Written to --out: results, a file a picture, which are not made twice; table.csv, table.txt, pictures.png.
+Written to --out: results, one file per picture, which are not repeated; table.csv, table.txt, pictures.png.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Denoising by the expected patch log likelihood of a mixture of zero-mean Gaussians (Zoran & Weiss, ICCV 2011).
 
-Half-quadratic splitting: for beta in (1, 4, 8, 16, 32) / sigma^2, every patch z of the picture x is put in the place of
-what its likeliest component says of it under noise of variance 1 / beta,
+Half-quadratic splitting: for beta in (1, 4, 8, 16, 32) / sigma^2, every patch z of the picture x is replaced by its
+estimate under its likeliest component and noise of variance 1 / beta,
 
     k = argmax_k log w_k + log N(z; 0, C_k + I / beta),    z <- C_k (C_k + I / beta)^-1 z,
 
-its mean kept, and the picture becomes the mean of the noisy one, y, by 1 / sigma^2 and of what overlapping patches say
-of each pixel, by beta. At the first beta all components are compared. From the second on a patch is compared only under
-those `candidates` components that the patches with the same last component liked best at the first, which costs a
-tenth; ``candidates=None`` compares all.
+with its mean kept. Then the picture becomes the weighted mean of the noisy picture y, with weight 1 / sigma^2, and of
+the overlapping patches at each pixel, with weight beta. At the first beta all components are compared. After that, a
+patch is compared only for the `candidates` components that were best at the first beta for patches with the same last
+component, which costs a tenth; ``candidates=None`` compares all.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""Mixtures of zero-mean Gaussians for patches of photographs: from one cluster, and from the starts of others.
+"""Mixtures of zero-mean Gaussians for patches of photographs, from one cluster and from other starts.
 
-After Hughes & Sudderth (2013), section 5: the 8x8 patches at stride 4 of the 200 training pictures of BSDS300, less
-their mean (see pictures.py for the coordinates), 1,880,200 in all or, by --rows, a random part of them. Starts: one
-cluster, with either prior, 200 of k-means++, and a sequential pass, all with default moves; and 200 of k-means++
-without moves.
-``denoising.py`` judges what comes out by pictures that none of this has seen.
+After Hughes & Sudderth (2013), section 5: the 8x8 patches at stride 4 of the 200 training pictures of BSDS300, minus
+their means (see pictures.py for the coordinates), 1,880,200 in all or, with --rows, a random part of them. Starts: one
+cluster, with either prior, 200 clusters of k-means++, and a sequential pass, all with default moves; and 200 of
+k-means++ without moves. ``denoising.py`` evaluates the results on pictures that were not fitted.
 
-Runs are kept in --out and gone on with when this is called again, for --seconds of each method's own: by the clock.
+Runs are stored in --out and continued by further calls, for --seconds of wall time per method.
 
 Written to --out: a run for each method; table.csv, table.txt, traces.png, and of the first method samples.png and
 eigenvectors.png.

@@ -1,21 +1,21 @@
-"""MNIST: births from one cluster beside a hundred clusters under batch, memoized and stochastic inference.
+"""MNIST: births from one cluster compared with a hundred clusters under batch, memoized and stochastic inference.
 
-After Hughes & Sudderth (2013), section 5: digits in their first 50 principal components, Gaussians of full covariance.
-Of 60,000 digits in random order 50,000 are fitted, also the components; 10,000 are held out. Each start is a hundred
-k-means++ seeds with the digits nearest to them: the very same for memoized inference with all moves and without any,
-for batch inference and for stochastic inference at every rate (tau + t)^-kappa. From one cluster a start is the key of
-the draws that moves make. All methods have 60 laps at most, fewer if the ELBO of a row settles to 1e-5; products are
-float32. All else is as by default, and nothing was chosen on these data.
+After Hughes & Sudderth (2013), section 5: digits in their first 50 principal components, Gaussians with full
+covariance. Of 60,000 digits in random order, 50,000 are fitted, also by the components; 10,000 are held out. Each start
+is a hundred k-means++ seeds with the digits nearest to them: the same for memoized inference with all moves and without
+any, for batch inference, and for stochastic inference at every rate (tau + t)^-kappa. From one cluster, a start is the
+seed of the moves' draws. All methods have at most 60 laps, fewer if the ELBO per row settles to 1e-5; products are
+float32. All other settings are the defaults, and nothing was chosen on these data.
 
-Told of each run: the ELBO of a digit, with all constants, and the ELBO after a lap of batch inference from its end,
-for what stochastic inference reports is lower than what it has found by the noise of its last steps; K; the share of
-digits that are the commonest digit of their cluster; the adjusted Rand index of clusters and digits; the mean log
-density of held-out digits; laps; seconds of a processor.
+Reported for each run: the ELBO per digit, with all constants, and the ELBO after a further lap of batch inference,
+because the noise of the last steps of stochastic inference lowers its reported ELBO; K; the share of digits that are
+the most frequent digit of their cluster; the adjusted Rand index of clusters and digits; the mean log density of
+held-out digits; laps; processor seconds.
 
-Where MNIST is not there, scikit-learn's digits in 20 components take its place.
+If MNIST is not available, scikit-learn's digits in 20 components are used.
 
-Written to --out: results, a file a run, which are not made twice; table.csv, table.txt and boxes.png of all that is
-there, whichever call made it.
+Written to --out: results, one file per run, which are not repeated; table.csv, table.txt and boxes.png of all results
+so far, from any call.
 """
 
 from __future__ import annotations

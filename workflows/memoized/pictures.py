@@ -1,9 +1,9 @@
 """Pictures, and patches of them as rows.
 
-A patch is 8x8 pixels less their mean. It has no component along the constant patch, and a density in 64 dimensions
-would have none either: rows are the 63 other coordinates in the orthonormal cosine basis, in which distances are those
-of pixels. Pixels are whole numbers from 0 to 255; a number drawn evenly from -1/2 to 1/2 is added to each, so that
-plain patches of a saturated sky are not infinitely likely.
+A patch is 8x8 pixels minus their mean. It has no component along the constant patch, so it has no density in 64
+dimensions. Rows are therefore the other 63 coordinates in the orthonormal cosine basis, in which distances are those of
+pixels. Pixels are integers from 0 to 255; a uniform number from -1/2 to 1/2 is added to each, so that constant patches
+of a saturated sky do not have infinite likelihood.
 """
 
 from __future__ import annotations

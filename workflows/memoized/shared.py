@@ -1,4 +1,4 @@
-"""What these workflows share: fits followed lap by lap, schedules, and what all experiments share."""
+"""Shared parts of these workflows: fits followed by lap, schedules, and the parts shared by all experiments."""
 
 from __future__ import annotations
 

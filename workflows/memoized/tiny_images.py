@@ -1,11 +1,11 @@
 """Tiny colour images: from one cluster, from a hundred, and from a hundred without moves.
 
 After Hughes & Sudderth (2013), on the 50,000 training images of CIFAR-10 (32x32 pixels, three colours) in 50 principal
-components, under Gaussians of full covariance, by default settings but for products in float32. Where the images are
-not there, scikit-learn's digits in 20 components take their place.
+components, with full-covariance Gaussians and default settings, except for products in float32. If the images are not
+available, scikit-learn's digits in 20 components are used.
 
-Written to --out: results and a run for each method and seed, which are not made twice; table.csv, table.txt,
-traces.png, and gallery.png: of the largest clusters from one, the mean and the pictures nearest to it.
+Written to --out: results and a run for each method and seed, which are not repeated; table.csv, table.txt, traces.png,
+and gallery.png with the mean and the nearest pictures of the largest clusters of the fit from one cluster.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """Toy patches: are eight models of 5x5 pixels found from one cluster, and what does inference reach without births?
 
 After the toy data of Hughes & Sudderth (2013). Each of eight zero-mean Gaussians is a strong edge through the middle of
-the patch, at angles of 22.5 degrees from each other: pixels on either side of it share a level of their own, of
-variance 1, and have noise of standard deviation 0.1. 100,000 patches are drawn with equal weights, anew for each seed.
+the patch, at angles that differ by 22.5 degrees. Pixels on one side of the edge share a level with variance 1, and have
+noise of standard deviation 0.1. 100,000 patches are drawn with equal weights, anew for each seed.
 
 From one cluster, with default moves, inference is memoized with 1, 10, 50 and 100 batches. From 25 clusters of
 k-means++ it is batch, memoized and, at several rates (tau + t)^-kappa, stochastic, without moves; and memoized with
 merges and deletes only; 50 laps each, three seeds. A model counts as found if a cluster holds more than half of its
-patches, which are more than half of those that the cluster holds. All else is as by default; nothing was chosen on
-these data.
+patches, and these are more than half of the cluster. All other settings are the defaults; nothing was chosen on these
+data.
 
-Written to --out: results, a file a run, which are not made twice; table.csv, table.txt, traces.png, models.png.
+Written to --out: results, one file per run, which are not repeated; table.csv, table.txt, traces.png, models.png.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""MNIST digits, unlabelled: how many clusters, and how good, without being told.
+"""Unlabelled MNIST digits: how many clusters are found, and how good are they?
 
-Raw pixels go to Zarr as floats from 0 to 1; PCA, the fit from one cluster, and beside it batch and stochastic
-inference from k-means++ starts, are dpdist's. Bounds are nats a row in the coordinates of the principal components.
-The digits' labels are used for the purity only. Settings: mnist.toml beside this file.
+Raw pixels are written to Zarr as floats from 0 to 1. dpdist performs the PCA, the fit from one cluster and, for
+comparison, batch and stochastic inference from k-means++ starts. Bounds are nats per row in the coordinates of the
+principal components. The digits' labels are used for the purity only. Settings: mnist.toml beside this file.
 
 Written to --out: digits.zarr, results.json, results.md, traces.png, and gallery.png of the first seed's clusters.
 """

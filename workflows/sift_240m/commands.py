@@ -1,7 +1,8 @@
-"""Commands of dpdist, each in a process group of its own whose memory and processor time are followed, and killed.
+"""Commands of dpdist, each in its own process group, whose memory and processor time are followed and which can be
+killed.
 
-What a command came to is kept in a file, so that a workflow that was broken off does not give it again; a run that is
-there unfinished is resumed. Peaks are the kernel's VmHWM, so this needs Linux.
+The result of each command is stored in a file, so that an interrupted workflow does not repeat it; an unfinished run is
+resumed. Peaks are the kernel's VmHWM, so this needs Linux.
 """
 
 from __future__ import annotations

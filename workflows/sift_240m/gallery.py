@@ -1,8 +1,8 @@
-"""Example patches of clusters of SIFT vectors: a line of pictures a cluster, as a PNG.
+"""Example patches of clusters of SIFT vectors: one row of pictures per cluster, as a PNG.
 
-Shown are the largest clusters, and some drawn at random from the others. A cluster's examples are the vectors of a
-sample with the highest responsibilities, turned as their keypoints see them. Where responsibilities are equal, as they
-often are in 128 dimensions, chance decides.
+It shows the largest clusters, and some drawn at random from the others. Examples of a cluster are the vectors of a
+sample with the highest responsibilities, rotated to the orientation of their keypoints. Ties, which are frequent in 128
+dimensions, are broken at random.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Held-out score against a processor's seconds on a part of the vectors: SVA, SVA-PM, truncation-free inference.
 
-All three have one and the same prior and go over the same rows in one process, SVA and SVA-PM once and in strict
-sequence, truncation-free inference (workflows/sva_synthetic) in mini-batches, pass after pass, for as long as it is
-given. Scores are taken apart from the seconds.
+All three have the same prior and read the same rows in one process: SVA and SVA-PM once, strictly sequentially;
+truncation-free inference (workflows/sva_synthetic) in mini-batches, pass after pass, for the given time. Scoring does
+not count in the seconds.
 
 Source: Lin (2013), Online learning of nonparametric mixture models via sequential variational approximation, section
 6.2; Wang & Blei (2012), Truncation-free Online Variational Inference for Bayesian Nonparametric Models.

@@ -2,22 +2,22 @@
 
     vectors    written to Zarr by workers, every pixel of 200 pictures at three scales and six rotations
     pass       SVA-PM, one pass
-    refine     memoized inference with moves from that model, isotropic Gaussians of 128 columns; the whole of its
-               processes is killed in the middle (SIGKILL), and it is resumed on another number of workers
-    covariance the same start under full covariances after PCA to 32 columns
+    refine     memoized inference with moves from that model, isotropic Gaussians in 128 columns; all its processes are
+               killed in the middle (SIGKILL), and it is resumed on another number of workers
+    covariance the same start with full covariances after PCA to 32 columns
     twin       as `refine` on fewer rows, killed and undisturbed: the same bits?
-    extend     the refined model goes on with vectors of pictures that it never saw
+    extend     the refined model is extended with vectors of pictures that it was not fitted to
     labels     of all rows, written to Zarr by workers
     methods    SVA, SVA-PM and truncation-free inference on fewer rows: held-out score against time
 
-Each stage is a command of dpdist (but for the first and the last), in processes of its own, whose memory is followed.
-What is finished is kept in --out and not done again, and a stage that was broken off goes on where it was, so the whole
-may take several sittings. Held-out vectors are of test pictures, others than those that the model is extended with.
-Clusters have the variance that k-means finds within 200 clusters of a sample. `--rows` takes the first of the vectors,
-which are of all pictures in random order; where the disk has no room for them, as many as it has room for.
+Each stage is a command of dpdist (except the first and the last), in its own processes, whose memory is followed.
+Finished stages are stored in --out and not repeated, and an interrupted stage continues, so the whole workflow may be
+run in several parts. Held-out vectors are of test pictures, other than those of the extension. Clusters have the
+variance that k-means finds within 200 clusters of a sample. `--rows` takes the first of the vectors, which are of all
+pictures in random order; if the disk is too small for them, as many as fit.
 
 Needs ``pip install opencv-python-headless``. Written to --out: table.txt, table.csv, traces.png, methods.png,
-gallery.png with example patches, runs and logs. ``--small`` takes drawn pictures, and a few thousand rows.
+gallery.png with example patches, runs and logs. ``--small`` uses drawn pictures and a few thousand rows.
 
 Source: Lin (2013), Online learning of nonparametric mixture models via sequential variational approximation, section
 6.2; Hughes & Sudderth (2013), Memoized online variational inference for Dirichlet process mixture models.

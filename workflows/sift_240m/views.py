@@ -1,9 +1,10 @@
-"""Dense SIFT vectors of pictures seen at several scales and rotations, every row of which is told by its number.
+"""Dense SIFT vectors of pictures at several scales and rotations, where every row is determined by its number.
 
 A vector describes 32x32 pixels: a keypoint of size 32/6 in OpenCV, whose support is six times that, 16 px or more from
-the border. A *view* is a picture at a scale with keypoints of one rotation, one at every pixel. The points of a view in
-random order are cut into *pieces* of equal size, and the pieces of all views, in random order, are the rows. So any
-first rows are of all pictures alike, more rows go on from fewer, and a row's picture and place follow from its number.
+the border. A *view* is a picture at one scale with keypoints of one rotation, one at every pixel. The points of a view
+are cut, in random order, into *pieces* of equal size; the pieces of all views, in random order, are the rows. So any
+number of first rows represents all pictures, a larger number extends a smaller one, and a row's number determines its
+picture and place.
 
 Needs ``pip install opencv-python-headless``.
 

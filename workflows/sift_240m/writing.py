@@ -1,7 +1,7 @@
-"""Vectors written to Zarr by workers, a chunk at a time: the same bytes whatever the workers, and whatever was killed.
+"""Vectors written to Zarr by workers, chunk by chunk: the same bytes for any number of workers and after any kill.
 
-A chunk is a function of its number, so workers need to be told nothing else, and a writing that was broken off goes on
-with the chunks that lack.
+A chunk is a function of its number, so workers need no other information, and an interrupted writing continues with the
+missing chunks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Documents by their proportions of topics: Daily KOS, NIPS, and a drawn corpus of 300,000.
+"""Documents as topic proportions: Daily KOS, NIPS, and a drawn corpus of 300,000.
 
-Proportions of KOS are part of the shared data. Those of NIPS are found here, by an HDP topic model of its articles
-with defaults but for the topics that it begins with and its laps, and kept. Drawn ones come from kinds of documents of
-unequal weights, each a Dirichlet about a mean with few large topics; what they come from is known.
+The proportions of KOS are part of the shared data. Those of NIPS are computed and stored here, by an HDP topic model of
+its articles with default settings, except for the initial number of topics and the laps. Drawn documents come from
+clusters of unequal weights, each a Dirichlet about a mean with few large topics; their true distribution is known.
 """
 
 from __future__ import annotations

@@ -1,19 +1,20 @@
-"""Documents by their proportions of topics: how many kinds there are, in one pass, with Dirichlet observations.
+"""Documents as topic proportions: the number of clusters found in one pass, with Dirichlet observations.
 
-After section 6.3 of Lin (2013). A cluster is a Dirichlet about a mean, which has no conjugate prior, so that the pass
-moves point estimates by gradients. SVA opens clusters only; SVA-PM prunes rare ones too and merges those that share
-their rows, by default settings. Beside them truncation-free variational inference runs until its score stands still:
-the mean of the last quarter of its time is that of the quarter before to 0.02 nats a row. All have the same rows in the
-same order, precision and prior: the default's, and of drawn documents the precision they come with. Nothing was chosen
-on these data.
+After section 6.3 of Lin (2013). A cluster is a Dirichlet about a mean, which has no conjugate prior, so the pass moves
+point estimates by gradients. SVA only opens clusters; SVA-PM also prunes rare ones and merges those that share their
+rows, with default settings. For comparison, truncation-free variational inference runs until its score has converged:
+its means over the last quarter of the time and over the quarter before differ by at most 0.02 nats per row. All methods
+have the same rows in the same order, and the same precision and prior: the defaults, or, for drawn documents, their
+true precision. Nothing was chosen on these data.
 
 Corpora: Daily KOS in 30 topics, NIPS in those that an HDP topic model finds, and 300,000 drawn documents (see
-corpora.py). The score is the mean log density of held-out documents in nats, which one Dirichlet with the moments of
-all rows, and of drawn documents what they come from, have too. Seconds are a processor's, without those of scoring and
-of compilation; of a pass they are all, of truncation-free inference those to a score within 0.05 of its end.
+corpora.py). The score is the mean log density of held-out documents in nats. It is also given for one Dirichlet with
+the moments of all rows, and, for drawn documents, for their true distribution. Seconds are processor time without
+scoring and compilation; for a pass they are the total, for truncation-free inference those to a score within 0.05 of
+its last.
 
-Written to --out: results, a file a run, which are not made twice; table.csv, table.txt, heldout.png: scores by seconds;
-clusters.md with the topics and words of the clusters of SVA-PM, and means.png, of the first corpus.
+Written to --out: results, one file per run, which are not repeated; table.csv, table.txt, heldout.png: scores by
+seconds; for the first corpus clusters.md with the topics and words of the clusters of SVA-PM, and means.png.
 """
 
 from __future__ import annotations

@@ -1,20 +1,22 @@
-"""Truncation-free stochastic variational inference where a cluster is a Dirichlet about a mean without a conjugate
+"""Truncation-free stochastic variational inference for clusters that are Dirichlets about a mean, without a conjugate
 prior.
 
     x | theta_k ~ Dirichlet(gamma theta_k),     log theta_k has a density in proportion to prod_d theta_kd^eta
 
-Statistics of a cluster are its expected rows and the sum of the logs of these, both scaled to all rows; its mean is a
-point, the maximum a posteriori given them. A row of a mini-batch joins cluster k in proportion to
+The statistics of a cluster are its expected number of rows and the sum of their logs, both scaled to all rows; its mean
+is a point estimate, the maximum a posteriori given them. A row of a mini-batch joins cluster k with probability
+proportional to
 
     (n_k + rows of the batch in k) p(x | theta_k)
 
-and a new one in proportion to concentration times the integral of p(x | theta) over the prior. Clusters that the batch
-opened move with the rows that join and leave them; those known before move between batches. Gibbs sweeps over the batch
-draw from it. The mean statistics of several draws, scaled to all rows, enter the global ones by a natural-gradient step
-of size (delay + t)^-decay. A cluster that no row joins fades; it is dropped once it expects less than `FADED` rows.
+and a new one in proportion to the concentration times the integral of p(x | theta) over the prior. Clusters opened in
+the batch are updated with each row that joins or leaves them; older clusters are updated between batches. Gibbs sweeps
+over the batch draw from this distribution. The mean statistics of several draws, scaled to all rows, update the global
+ones by a natural-gradient step of size (delay + t)^-decay. A cluster that no row joins decays; it is dropped when it
+expects fewer than `FADED` rows.
 
 Source: Wang & Blei (2012), Truncation-free Online Variational Inference for Bayesian Nonparametric Models. There a
-cluster is integrated out, which needs a conjugate prior; the point takes its place.
+cluster is integrated out, which needs a conjugate prior; here a point estimate is used instead.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     G ~ DP(concentration, N(0, s_p^2 I)),   mean_i ~ G,   x_i ~ N(mean_i, s_x^2 I)
 
-Given a partition of the rows, a cluster is its count and its sum. Variances and concentration are known.
+Given a partition of the rows, a cluster is represented by its count and its sum. Variances and concentration are known.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rows of nine overlapping Gaussian clusters, and the score by which methods are compared.
+"""Rows of nine overlapping Gaussian clusters, and the score for comparing methods.
 
 After section 6.1 of Lin (2013), Online learning of nonparametric mixture models via sequential variational
 approximation.

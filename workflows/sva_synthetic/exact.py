@@ -1,4 +1,5 @@
-"""The exact posterior of the number of clusters of a few rows, by all their partitions; a check of the samplers."""
+"""The exact posterior of the number of clusters of a few rows, by enumerating all partitions; a check of the
+samplers."""
 
 from __future__ import annotations
 

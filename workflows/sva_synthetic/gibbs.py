@@ -1,13 +1,13 @@
 """Collapsed Gibbs sampling of a Dirichlet-process mixture, O(N K) a sweep.
 
-Every row in turn leaves its cluster and joins another, or a new one, in proportion to
+Each row in turn is removed from its cluster and assigned to a cluster or a new one, with probability proportional to
 
     n_k p(x given the rows in k),   concentration p(x)
 
 Source: Neal (2000), Markov Chain Sampling Methods for Dirichlet Process Mixture Models, algorithm 3.
 
-The start is the first sweep itself, from rows that are nowhere. A start with all rows in one cluster reached the same
-score in about the same time on four data sets of 10,000 rows.
+The initial state is the result of the first sweep, which assigns rows one after another. A start with all rows in one
+cluster reached the same score in about the same time on four data sets of 10,000 rows.
 """
 
 from __future__ import annotations

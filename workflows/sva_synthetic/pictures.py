@@ -1,4 +1,4 @@
-"""Pictures of the comparison: held-out score by time, and the clusters that each method ends with."""
+"""Plots of the comparison: held-out score by time, and the final clusters of each method."""
 
 from __future__ import annotations
 

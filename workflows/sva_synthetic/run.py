@@ -1,19 +1,20 @@
-"""Nine overlapping Gaussian clusters in the plane: one sequential pass beside two samplers and stochastic inference.
+"""Nine overlapping Gaussian clusters in the plane: one sequential pass compared with two samplers and stochastic
+inference.
 
-After section 6.1 of Lin (2013). SVA and SVA-PM pass once over 10,000 rows. SVA-PM prunes, and merges what raises the
-evidence; or, as the paper has it, two clusters whose responsibilities differ little, d_rho < epsilon, the mean of
-|rho_a - rho_b| over all rows; or over the weight of both. Collapsed Gibbs sampling, split-merge sampling and
-truncation-free variational inference run until they have converged: the mean score of the last quarter of their time is
-that of the quarter before to 0.0005 nats a row, and clusters above 1 percent were as many all that time. All know the
-model: unit variance, means from N(0, 100^2 I), concentration 1.
+After section 6.1 of Lin (2013). SVA and SVA-PM pass once over 10,000 rows. SVA-PM prunes, and merges clusters if this
+raises the evidence; or, as in the paper, if their responsibilities differ little, d_rho < epsilon, where d_rho is the
+mean of |rho_a - rho_b| over all rows; or relative to the weight of both. Collapsed Gibbs sampling, split-merge sampling
+and truncation-free variational inference run until they have converged: the mean scores of the last quarter of the time
+and of the quarter before differ by at most 0.0005 nats per row, and the number of clusters above 1 percent was constant
+in that time. All methods know the model: unit variance, means from N(0, 100^2 I), concentration 1.
 
-The score is the mean log predictive density of 2,000 held-out rows, in nats; time spent on it, and on compilation, is
-not counted. Of a sampler it is the mean over its last states, the last half of its time. Every method has the same data
-of each seed. The epsilons of d_rho are shown because none was known to suit; they were not chosen on other data.
+The score is the mean log predictive density of 2,000 held-out rows, in nats; scoring and compilation do not count in
+the time. For a sampler it is the mean over the states of the last half of its time. All methods have the same data for
+each seed. Several epsilons of d_rho are shown because no suitable value was known; they were not chosen on other data.
 
-Written to --out: results.jsonl, which goes on where it was broken off; table.csv, table.txt; traces.csv, heldout.png
-and components.png of the first seed. ``--small`` takes two seeds, gives baselines less time, and also compares
-the samplers with all partitions of a few rows.
+Written to --out: results.jsonl, which is continued after an interruption; table.csv, table.txt; traces.csv, heldout.png
+and components.png of the first seed. ``--small`` uses two seeds, gives the baselines less time, and also compares the
+samplers with all partitions of a few rows.
 """
 
 from __future__ import annotations

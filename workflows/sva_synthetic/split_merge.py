@@ -1,9 +1,9 @@
-"""Split-merge proposals by restricted Gibbs scans, in turn with Gibbs sweeps.
+"""Split-merge proposals by restricted Gibbs scans, alternating with Gibbs sweeps.
 
-Two rows are drawn. If they share a cluster, a split that parts them is proposed, else the merge of their clusters. The
-other rows of the one or two clusters are dealt to the two rows at random and then moved by a few Gibbs scans that know
-these two clusters only: the launch. The last scan from the launch is the proposed split, or for a merge leads back to
-the clusters as they are; its probability is the proposal's.
+Two rows are drawn. If they share a cluster, a split that separates them is proposed, otherwise the merge of their
+clusters. The other rows of the one or two clusters are assigned to the two rows at random, and then moved by a few
+Gibbs scans restricted to these two clusters; the result is the launch state. The final scan from the launch state gives
+the proposed split, or, for a merge, leads back to the current clusters; its probability is that of the proposal.
 
 Source: Jain & Neal (2004), A Split-Merge Markov Chain Monte Carlo Procedure for the Dirichlet Process Mixture Model.
 """

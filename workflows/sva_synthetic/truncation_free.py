@@ -1,17 +1,18 @@
 """Truncation-free stochastic variational inference of a Dirichlet-process mixture.
 
-The global distribution q(mean_k, weights) is that of clusters with expected counts and sums; both are scaled to all
-rows. A mini-batch's local distribution is collapsed over it, q(z) = E_q[p(x, z given means and weights)], so that a
-row may open a cluster that q does not know: it joins cluster k in proportion to
+The global distribution q(mean_k, weights) is given by the expected counts and sums of clusters, scaled to all rows. The
+local distribution of a mini-batch is collapsed over it, q(z) = E_q[p(x, z given means and weights)], so that a row may
+open a cluster that is not in q. It joins cluster k with probability proportional to
 
     (n_k + rows of the batch in k) p(x given q and the rows of the batch in k)
 
-and a new one in proportion to concentration p(x). Gibbs sweeps over the batch draw from it. The mean statistics of
-several draws, scaled to all rows, enter the global ones by a natural-gradient step of size (delay + t)^-decay.
+and a new one in proportion to concentration p(x). Gibbs sweeps over the batch draw from this distribution. The mean
+statistics of several draws, scaled to all rows, update the global ones by a natural-gradient step of size
+(delay + t)^-decay.
 
 Source: Wang & Blei (2012), Truncation-free Online Variational Inference for Bayesian Nonparametric Models.
 
-A cluster that no row joins fades geometrically and never ends; it is dropped once it expects less than `FADED` rows.
+The counts of a cluster that no row joins decay geometrically; it is dropped when it expects fewer than `FADED` rows.
 """
 
 from __future__ import annotations
