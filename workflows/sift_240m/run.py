@@ -91,9 +91,9 @@ class Size(NamedTuple):
 
 
 FULL = Size(10, 2, 1, 3, 2000, 32, 50_000, 200, 20_480, 1 / 24, 1_000_000, 200_000, 300.0, 4096)
-SMALL = Size(3, 2, 1, 1, 24, 8, 2_000, 8, 512, 0.25, 4_000, 2_000, 0.5, 128)
+SMALL = Size(2, 2, 1, 1, 24, 8, 2_000, 8, 512, 0.25, 2_000, 2_000, 0.5, 128)
 #: Rows in all, and of the reduced size, whose pictures are drawn: so many a part, of this height and width.
-ROWS, SMALL_ROWS, DRAWN, DRAWN_SHAPE = 240_000_000, 20_000, 4, (96, 128)
+ROWS, SMALL_ROWS, DRAWN, DRAWN_SHAPE = 240_000_000, 12_000, 4, (96, 128)
 #: Rows a piece of held-out vectors: few, so that they are of many views.
 HELDOUT_PIECE = 64
 
