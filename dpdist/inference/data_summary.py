@@ -55,9 +55,7 @@ class DataSummary:
 
     @property
     def variance(self) -> np.ndarray:
-        """(D,) variances, divided by the count; exactly 0 for constant columns, regardless of rounding of their
-        mean.
-        """
+        """(D,) variances, divided by the count; exactly 0 for constant columns, regardless of rounding."""
         diagonal = np.diag(self.scatter) if self.scatter.ndim == 2 else self.scatter
         return np.where(self.maximum > self.minimum, np.maximum(diagonal, 0.0), 0.0) / self.count
 

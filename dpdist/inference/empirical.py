@@ -33,8 +33,7 @@ SAMPLE, MOST_COMPONENTS, STEPS, FALLS = 10_000, 128, 5, 2
 def empirical_family(
     asked: Family, filled: FamilyType, preparation: Preparation, source: Source, backend: Backend, seed: int
 ) -> FamilyType:
-    """The family with its unset hyperparameters estimated from a sample of the data; cached with results of other
-    passes.
+    """The family with its unset hyperparameters estimated from a sample of the data; cached by the backend.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ class Step(NamedTuple):
 
 
 class Work(ABC):
-    """The operations of a model that the loop uses. Batch summaries can be of any type that adds, scales and can be
+    """The operations of a model that the loop uses; batch summaries are of any type that adds, scales and can be
     stored.
     """
 
@@ -70,22 +70,16 @@ class Work(ABC):
         return SumTree(state.batch_summaries)
 
     def returned(self, backend: Backend, state: State, batch: int, seen: Ref[Any]) -> Ref[Any]:
-        """The part of a batch's result `seen` that returns to the coordinator: all of it, unless workers store some of
-        it.
-        """
+        """The part of a batch's result `seen` that returns to the coordinator: all, unless workers store some of it."""
         return seen
 
     def known(self, batch_summary: Any, rows: Sequence[int]) -> Sequence[Any]:
-        """What the batch's last visit left for the next one, for each partition; `rows` are the partitions' numbers of
-        rows.
-        """
+        """What the batch's last visit left for the next one, for partitions of `rows` rows each."""
         return [None] * len(rows)
 
     @abstractmethod
     def end(self, backend: Backend, last: Step, rows: float) -> Step:
-        """The step of the last batch, completed by the lap end, except its seconds; `rows` is the weight of the
-        data.
-        """
+        """The step of the last batch, completed by the lap end, except its seconds; `rows` is the data's weight."""
 
 
 def batch_count(schedule: Schedule, source: Source) -> int:

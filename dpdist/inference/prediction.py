@@ -121,9 +121,7 @@ class Predictor(ABC):
 
     @abstractmethod
     def sample(self, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """A prepared predictive draw for each of the `components` (n,); K is an unseen component, K + 1 the
-        background.
-        """
+        """A prepared predictive draw for each of `components` (n,); K is an unseen component, K + 1 the background."""
 
     @abstractmethod
     def describe(self) -> Description:
@@ -131,9 +129,7 @@ class Predictor(ABC):
 
     @abstractmethod
     def mixture(self) -> tuple[Model, Summary]:
-        """Family and allocation, and the components' statistics; raises :class:`InputError` if no prior is
-        conjugate.
-        """
+        """Family, allocation and the components' statistics; raises :class:`InputError` if no prior is conjugate."""
 
     def gains_as_clusters(self) -> np.ndarray:
         """Nats by which the rows of each component are more likely as a cluster than under a background, (K,).
@@ -168,8 +164,9 @@ class Predictor(ABC):
         return self.preparation.names
 
     def check_source(self, source: Source, model: str = "the model") -> None:
-        """Raise :class:`InputError` unless `source` has the fitted columns and is dense if required; `model` is its
-        name in messages.
+        """Raise :class:`InputError` unless `source` has the fitted columns and, if required, is dense.
+
+        Messages call the model `model`.
         """
         self.preparation.check_source(source, model, self.family is not None and self.family.accepts_sparse)
 

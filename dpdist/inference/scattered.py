@@ -34,8 +34,9 @@ _DRAWS, _FEWEST, _MOST, TOGETHER = 20_000, 16, 256, 4096
 
 
 def tail_share(scattered: float) -> float:
-    """Share q of clusters' rows that may lie below a threshold, for a share `scattered` of scattered rows: q (1 -
-    scattered) / (q (1 - scattered) + scattered) equals :data:`FALSE_SHARE`.
+    """Share q of clusters' rows that may lie below a threshold, for a share `scattered` of scattered rows.
+
+    It solves q (1 - scattered) / (q (1 - scattered) + scattered) = :data:`FALSE_SHARE`.
     """
     return FALSE_SHARE / (1 - FALSE_SHARE) * scattered / (1 - scattered)
 
@@ -92,9 +93,7 @@ def _rows_within(shares: np.ndarray, log_density: np.ndarray) -> np.ndarray:
 
 
 def _thinnest(shares: np.ndarray, weighed: np.ndarray, eligible: np.ndarray) -> np.ndarray:
-    """The eligible components with the lowest model density at their draws, holding up to :data:`LARGEST` together,
-    (K,).
-    """
+    """The eligible components with the lowest model density at their draws, up to :data:`LARGEST` in total, (K,)."""
     level = np.median(logsumexp(weighed, axis=2), axis=1)
     order = np.argsort(np.where(eligible, level, np.inf), kind="stable")
     chosen = np.zeros(len(shares), dtype=bool)
@@ -103,9 +102,7 @@ def _thinnest(shares: np.ndarray, weighed: np.ndarray, eligible: np.ndarray) -> 
 
 
 def _nearness(shares: np.ndarray, weighed: np.ndarray, scattered: np.ndarray) -> np.ndarray:
-    """How many nats each scattered component (S,) is from being thin: density of the others at its draws above their
-    tail.
-    """
+    """Nats by which scattered components (S,) fail to be thin: the others' density at their draws above its tail."""
     beside = logsumexp(weighed[:, :, ~scattered], axis=2)
     edge = float(
         np.quantile(

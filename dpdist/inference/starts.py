@@ -57,8 +57,7 @@ def kmeans_start(problem: Problem, source: Source, backend: Backend, components:
 
 
 def sequential_start(problem: Problem, source: Source, backend: Backend, rows: int | None) -> Summary:
-    """The clusters of a sequential pass over a sample of about `rows` rows, or over all rows (None), scaled to the
-    data.
+    """The clusters of a sequential pass over a sample of about `rows` rows, or over all rows, scaled to the data.
 
     The pass creates clusters. After a pass over a sample, the sampled rows are assigned to them by a local step and
     summed. After a pass over all rows, the clusters' own statistics are used if they are of the same family; otherwise
@@ -98,9 +97,7 @@ def model_start(problem: Problem, source: Source, backend: Backend, model: Predi
 
 
 def _posed_pass(problem: Problem, drawn: Sample) -> SVAProblem:
-    """The pass of a sequential start, with the concentration of the prior; a learned one has its expectation after one
-    row.
-    """
+    """The pass of a sequential start, with the prior's concentration; a learned one has its mean after one row."""
     family, rule = problem.model.family, rule_of(problem.model.allocation, np.ones(1))
     if family.spreads:
         with one_thread():
@@ -129,9 +126,7 @@ def _pass_over_sample(posed: SVAProblem, drawn: Sample) -> SVAState:
 
 
 def _sums_under(problem: Problem, model: Predictor, rows: Rows, own: Rows, weights: np.ndarray) -> Summary:
-    """Statistics of prepared rows with a model's responsibilities; `own` holds the same rows as prepared for that
-    model.
-    """
+    """Statistics of prepared rows with a model's responsibilities; `own` holds these rows as that model takes them."""
     family, log_volume, score = problem.model.family, problem.preparation.transform.log_volume, model.scorer()
     parts = []
     for part in blocks(len(weights), family.features(rows[:1]).shape[1]):

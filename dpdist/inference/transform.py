@@ -157,8 +157,7 @@ class TransformPlan:
         return Transform(shift, factors, matrix)
 
     def turned(self, data_summary: DataSummary) -> Transform:
-        """The fitted transform; if it keeps all columns, followed by a rotation onto all principal axes, which loses
-        nothing.
+        """The fitted transform; if it keeps all columns, followed by a lossless rotation onto all principal axes.
 
         In low precision, products of columns keep what matters along these axes. In directions of small variance, sums
         over other columns would cancel.
@@ -211,8 +210,8 @@ class Preparation:
         return centred and all(_alike(*pair) for pair in zip(own, its, strict=True))
 
     def check_source(self, source: Source, asker: str = "the model", accepts_sparse: bool = True) -> None:
-        """Raise :class:`InputError` unless raw rows have the columns of the fit, by name and number, and are dense if
-        required.
+        """Raise :class:`InputError` unless raw rows have the fit's columns, by name and number, and are dense if
+        needed.
         """
         check_names(self.names, source.names, asker)
         self.check_columns(source.shape[1], asker)

@@ -41,8 +41,7 @@ def divide_rows(
     counts: np.ndarray,
     entropy: np.ndarray,
 ) -> bool:
-    """Divide the responsibility of each group of components for a row among its replacements, by the softmax of their
-    logits.
+    """Divide each group's responsibility for a row among its replacements, by the softmax of their logits.
 
     The C replacements of all groups are stored consecutively.
 

@@ -66,9 +66,7 @@ class _OfUser(_ByContents, caching.UserWideCacheLocator):
 
 
 class _Shared(_ByContents, caching.UserProvidedCacheLocator):
-    """Stores compiled kernels in ``NUMBA_CACHE_DIR`` by contents, independently of the location of the kernel's
-    file.
-    """
+    """Stores compiled kernels in ``NUMBA_CACHE_DIR`` by contents, wherever the kernel's file is."""
 
     def __init__(self, function: Any, file: str) -> None:
         super().__init__(function, file)

@@ -1,6 +1,4 @@
-"""The largest of a row's scores, and the number of scores close to it: sixteen are compared at once, without
-branches.
-"""
+"""The largest of a row's scores, and the number of scores close to it; sixteen are compared at once."""
 
 from __future__ import annotations
 

@@ -152,9 +152,7 @@ def evidence_rows(logs: np.ndarray, precision: float, curve: Curve, evidence: np
 
 @jit
 def _set_cell(logits: np.ndarray, precision: float, parameter: np.ndarray) -> float:
-    """Write gamma theta of a component to `parameter` (D,); returns the part of its log likelihood that does not depend
-    on the row.
-    """
+    """Write gamma theta of a component to `parameter` (D,); returns its log likelihood's part that no row changes."""
     level = lgamma(precision)
     for d in range(logits.shape[0]):
         parameter[d] = precision * np.exp(logits[d])

@@ -131,9 +131,7 @@ def _multiply(means: np.ndarray, across: np.ndarray, products: np.ndarray) -> No
 
 @jit
 def _shift(products: np.ndarray, gram: np.ndarray, gain: float) -> None:
-    """Update a mean's products with later rows after it moved towards a row; `gram` holds this row's products with
-    them.
-    """
+    """Update a mean's products with later rows after it moved towards a row; `gram` are this row's products."""
     for j in range(products.shape[0]):
         products[j] += gain * (gram[j] - products[j])
 

@@ -32,8 +32,7 @@ LINE = 8
 
 
 class Work(NamedTuple):
-    """A document during its updates; arrays are for its active topics (K,), except ``sums`` and ``ratios``, for its
-    words.
+    """A document during its updates: arrays for its active topics (K,), and ``sums`` and ``ratios`` for its words.
 
     Parameters
     ----------

@@ -232,9 +232,7 @@ def _expect(words: np.ndarray, counts: np.ndarray, topics: np.ndarray, pull: np.
 
 @jit
 def evidence_slopes(words: np.ndarray, pseudocount: float) -> tuple[float, float]:
-    """First and second derivative of the sum of :func:`log_evidences` of counts (W, K) with respect to the
-    pseudocount.
-    """
+    """First and second derivative by the pseudocount of the summed :func:`log_evidences` of counts (W, K)."""
     size, topics = words.shape
     sums, there, values, room = np.zeros(topics), np.empty(topics, dtype=np.int64), np.empty(topics), _room(topics)
     slope, bend, entries = 0.0, 0.0, 0

@@ -128,9 +128,7 @@ def shared_only(resp: np.ndarray, weights: np.ndarray) -> Shares:
 
 
 class _Step(NamedTuple):
-    """A block of prepared rows, their weights, responsibilities (n, K), entropies (K,), and the background's
-    contribution.
-    """
+    """A block of prepared rows: weights, responsibilities (n, K), entropies (K,), the background's contribution."""
 
     rows: Rows
     weights: np.ndarray

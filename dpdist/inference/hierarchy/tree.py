@@ -56,17 +56,13 @@ class Tree:
 
     @property
     def heights(self) -> np.ndarray:
-        """(K - 1,) height of each merge: the smallest ELBO loss in nats with this many clusters or fewer; never
-        decreasing.
-        """
+        """(K - 1,) height of each merge: the smallest ELBO loss in nats with at most as many clusters."""
         lost = self.elbo.max() - self.elbo[1:]
         return np.minimum.accumulate(lost[::-1])[::-1]
 
     @property
     def linkage(self) -> np.ndarray:
-        """(K - 1, 4) in the format of :mod:`scipy.cluster.hierarchy`: two nodes, the height, the number of components
-        below.
-        """
+        """(K - 1, 4) in the format of :mod:`scipy.cluster.hierarchy`: two nodes, height, number of components."""
         leaves = np.ones(2 * len(self) - 1)
         for place, (first, second) in enumerate(self.merges):
             leaves[len(self) + place] = leaves[first] + leaves[second]
@@ -74,9 +70,7 @@ class Tree:
 
     @property
     def separation(self) -> np.ndarray:
-        """(K,) 1 minus the largest share of a component's rows that another component would get in a second draw of
-        labels.
-        """
+        """(K,) 1 minus the largest share of a component's rows that one other would get in a second draw of labels."""
         shares = self.overlap / np.maximum(self.overlap.sum(axis=1, keepdims=True), 1e-300)
         np.fill_diagonal(shares, 0.0)
         return 1.0 - shares.max(axis=1)

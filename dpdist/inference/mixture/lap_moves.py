@@ -187,9 +187,7 @@ def _start(following: Sequence[Following], summary: Summary) -> BatchSummary | N
 
 
 def _rows_seen(state: State, change: Change, summary: Summary) -> np.ndarray:
-    """(K,) rows of the components after a `change`, each counted once; equal to the counts of `summary` without
-    weights.
-    """
+    """(K,) rows of the components after a `change`, each counted once; the counts of `summary` without weights."""
     seen = None if state.sample is None else state.sample.seen
     if seen is None:
         return summary.counts
@@ -205,9 +203,7 @@ def _samples(
     heirs: Heirs,
     summary: Summary,
 ) -> dict[int, tuple[Rows, np.ndarray]]:
-    """Sampled rows and weights by new position; components made by a move receive those of the components they
-    replaced.
-    """
+    """Sampled rows and weights by new position; components made by a move receive those of the replaced ones."""
     if state.sample is None:
         return {}
     limit, counts = problem.sampling.rows, total.summary.counts

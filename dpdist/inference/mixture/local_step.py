@@ -1,6 +1,4 @@
-"""A worker's task for one partition under one posterior: the local step, the measurements of moves, and a sample of
-rows.
-"""
+"""A worker's task for one partition under one posterior: local step, measurements of moves, and a sample of rows."""
 
 from __future__ import annotations
 

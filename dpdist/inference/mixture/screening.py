@@ -80,7 +80,5 @@ class Screen:
 
     @cached_property
     def _sizes(self) -> np.ndarray:
-        """Largest absolute coefficient of each feature, (F,) float64, with a margin for the rounding of sizes and of
-        the mean.
-        """
+        """Largest absolute coefficient of each feature, (F,) float64, with a margin for rounding."""
         return np.asarray(1.01 * np.abs(self._coefficients).max(axis=1), dtype=np.float64)

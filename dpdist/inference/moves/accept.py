@@ -126,8 +126,7 @@ def reason_for(gain: float, threshold: float, doubt: float = -np.inf) -> Reason:
 
 
 def may_overtake(gain: float, before: float, laps: int) -> bool:
-    """Whether a proposal without a gain may gain within `laps` laps, if its gain keeps rising as from `before` to
-    `gain`.
+    """Whether a proposal without a gain may gain within `laps` laps, if its gain keeps rising as it did from `before`.
 
     True if `before` is not finite, which means that the proposal was not judged before.
     """
@@ -153,8 +152,6 @@ class _Untouched(Standing):
 
 
 def disjoint(pairs: np.ndarray, gains: np.ndarray, promise: np.ndarray | None = None) -> np.ndarray:
-    """Pairs of `pairs` (P, 2) that gain and share no component, (Q, 2), chosen greedily by `promise` (P,) or else by
-    gain.
-    """
+    """Pairs of `pairs` (P, 2) that gain and share no component, (Q, 2), chosen greedily by `promise` (P,) or gain."""
     verdicts = judge(_Untouched(pairs, gains), gains if promise is None else promise)
     return pairs[np.array(accepted(verdicts), dtype=np.intp)]

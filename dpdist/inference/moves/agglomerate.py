@@ -25,8 +25,9 @@ DRAWS, STEPS = 4, 2
 
 
 def agglomerated(sample: SampledRows, seeds: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Results of `seeds` seeds: statistics (M, F) for each seeding. Seeds are drawn by distance, once with columns
-    scaled to unit spread, and by the values of a column if these recur.
+    """Results of `seeds` seeds, statistics (M, F) for each seeding.
+
+    Seeds are drawn by distance, once with columns scaled to unit spread, and by the values of a column if these recur.
 
     Each result is the arrangement with the highest bound along the way. There are fewer results if rows have too few
     distinct values for so many seeds.

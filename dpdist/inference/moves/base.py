@@ -193,9 +193,7 @@ class Move(ABC, Generic[P]):
 
     @property
     def most_rows(self) -> int:
-        """Largest number of rows whose features the move holds at a time during a search; 0 for the rows of one
-        component.
-        """
+        """Largest number of rows whose features a search holds at a time; 0 for the rows of one component."""
         return 0
 
     @abstractmethod
@@ -219,9 +217,7 @@ class Move(ABC, Generic[P]):
         return False
 
     def wants_rows(self, proposals: P, ids: np.ndarray, lap: int) -> np.ndarray:
-        """(K,) bool, the components `ids` from which rows must be drawn in `lap`, so that the move can propose at its
-        end.
-        """
+        """(K,) bool, the components `ids` from which rows must be drawn in `lap`, for proposals at its end."""
         return np.zeros(len(ids), dtype=bool)
 
 

@@ -110,9 +110,7 @@ class _Seeding:
         return self.sample.logits(self.sample.model.family.coefficients(self.sample.total[None]).T)[:, 0]
 
     def children(self, resp: np.ndarray) -> np.ndarray:
-        """Statistics (M, S, F) of children; `resp` (n, M - 1, S) holds the weighted responsibilities of all but the
-        last.
-        """
+        """Statistics (M, S, F) of children; `resp` (n, M - 1, S) is weighted, without the last child."""
         own = self.sample.sums(resp.reshape(len(resp), -1)).reshape(*resp.shape[1:], -1)
         return np.concatenate([own, self.sample.total - own.sum(axis=0, keepdims=True)])
 

@@ -213,9 +213,7 @@ def _padded(groups: Sequence[tuple[int, ...]]) -> np.ndarray:
 
 
 def _start(carried: int, seeds: Sequence[np.ndarray]) -> Summary | None:
-    """Statistics in place of the rows that new replacements have not seen; zeros for carried ones, which have seen all
-    rows.
-    """
+    """Statistics in place of the rows that new replacements have not seen; zeros for carried ones, which saw all."""
     if not seeds:
         return None
     stats = np.concatenate([np.zeros((carried, seeds[0].shape[1])), *seeds])

@@ -38,8 +38,7 @@ def hopped(sample: SampledRows, now: Arrangement) -> np.ndarray | None:
 
 
 def _swept(sample: SampledRows, owners: np.ndarray, members: int) -> np.ndarray:
-    """(n,) owners after the rows with a higher predictive density elsewhere have moved; a row alone in its component
-    stays.
+    """(n,) owners after rows with a higher predictive density elsewhere have moved; a row alone stays.
 
     A row of weight w counts as w equal rows, of which one is left out.
     """

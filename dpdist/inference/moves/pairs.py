@@ -127,9 +127,7 @@ class _Lost:
             return _Lost(model, stats, model.family.log_evidence(stats))
 
     def bounds(self, chosen: slice) -> np.ndarray:
-        """(J, K) lower bounds of the change when the `chosen` components merge with each other one, from their
-        tangents.
-        """
+        """(J, K) lower bounds of the change when the `chosen` components merge with each other one, by tangents."""
         family, own, counts = self.model.family, self.stats[chosen], self.stats[chosen, -1:]
         alike = counts * (self.stats.sum(axis=0) / max(float(self.stats[:, -1].sum()), 1e-300))
         found = np.full((len(own), len(self.stats)), -np.inf)

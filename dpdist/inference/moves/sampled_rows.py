@@ -119,9 +119,7 @@ class SampledRows:
         return self.sums((owners[:, None] == np.arange(members)) * self.weights[:, None])
 
     def stepped(self, candidates: Sequence[np.ndarray]) -> list[Arrangement]:
-        """Each candidate, statistics (M, F), after one step of variational inference; all candidates share matrix
-        products.
-        """
+        """Each candidate, statistics (M, F), after one step of variational inference; all share matrix products."""
         ends = np.cumsum([len(stats) for stats in candidates])
         gradients = self.model.gradients(np.concatenate(candidates), ends)
         stats, bounds = np.zeros(gradients.shape), np.zeros(len(ends))

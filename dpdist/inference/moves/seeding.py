@@ -29,8 +29,7 @@ def nearest_seeds(points: Rows, weights: np.ndarray, seeds: int, rng: np.random.
 def many_nearest_seeds(
     points: Rows, weights: np.ndarray, seeds: int, seedings: int, rng: np.random.Generator
 ) -> np.ndarray | None:
-    """Draw `seeds` rows by k-means++ in each of `seedings` seedings; give each row the index of its nearest seed, (n,
-    S).
+    """Draw `seeds` rows by k-means++ in each of `seedings` seedings; return each row's nearest seed, (n, S).
 
     The first seed is drawn in proportion to `weights` (n,). Further seeds are drawn in proportion to weight times
     squared distance to the nearest seed so far, so a row of weight w counts as w equal rows. Rows are sorted along a
@@ -65,8 +64,7 @@ def distances_from_drawn(points: Rows, weights: np.ndarray, seedings: int, rng: 
 def alike_in_a_column(
     points: Rows, weights: np.ndarray, cuts: int, seedings: int, rng: np.random.Generator
 ) -> np.ndarray | None:
-    """Divide rows by their value in a random column: the index of the value among `cuts` drawn values, else `cuts`, (n,
-    S).
+    """Divide rows by their value in a random column: its index among `cuts` drawn values, else `cuts`, (n, S).
 
     Where columns hold whole numbers, codes or zeros, a cluster may consist of the rows with one value, which lies
     between other values. Columns are drawn in proportion to how often values recur. Returns None if values recur in no

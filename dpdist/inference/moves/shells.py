@@ -35,8 +35,7 @@ def even_shares(cuts: int, seedings: int, rng: np.random.Generator) -> np.ndarra
 
 
 def small_shares(weights: np.ndarray, cuts: int, seedings: int, rng: np.random.Generator) -> np.ndarray:
-    """Shares of the weight (cuts, S) such that the weight above each cut ranges from half of all down to
-    `LEAST_WEIGHT`.
+    """Shares of the weight (cuts, S) for which half of all down to `LEAST_WEIGHT` lies above each cut.
 
     The logarithm of the weight above a cut is uniform, so clusters of every size are searched equally often.
     """

@@ -1,5 +1,6 @@
-"""A fixed binary tree of sums. Replacing a leaf recomputes log2(leaves) nodes, and the bits of the root depend only on
-the leaves, not on the order in which they were replaced.
+"""A fixed binary tree of sums, in which replacing a leaf recomputes log2(leaves) nodes.
+
+The bits of the root depend only on the leaves, not on the order in which they were replaced.
 """
 
 from __future__ import annotations
@@ -31,9 +32,7 @@ class Sums(ABC):
 
     @abstractmethod
     def total(self, start: Any, share: float) -> Any:
-        """The total from which a posterior is computed, wherever that happens: the root plus `share` times a `start`,
-        if any.
-        """
+        """The total from which a posterior is computed, wherever that is: the root, plus `share` times any `start`."""
 
     @abstractmethod
     def replace(self, index: int, batch_summary: Any) -> None:

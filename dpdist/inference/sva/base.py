@@ -190,9 +190,7 @@ class Learner(ABC):
 
     @abstractmethod
     def affinity(self, table: np.ndarray) -> np.ndarray:
-        """(K, K): entry [b, a] says how well the rows of component b fit component a; only the order of entries
-        matters.
-        """
+        """(K, K): entry [b, a] says how well the rows of component b fit component a; only the order matters."""
 
     @abstractmethod
     def describe(self, table: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
@@ -200,6 +198,7 @@ class Learner(ABC):
 
     @abstractmethod
     def sample(self, table: np.ndarray, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Predictive draws (n, D), one for each of `components` (n,), rows of a table; a row of weight zero stands for
-        a new component, a different one in each draw.
+        """Predictive draws (n, D), one for each of `components` (n,), rows of a table.
+
+        A row of weight zero stands for a new component, a different one in each draw.
         """

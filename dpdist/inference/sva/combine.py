@@ -145,8 +145,7 @@ def _merge_across(both: SVAState, split: int, learner: Learner, rule: OpeningRul
 
 
 def _within_bound(state: SVAState, shared: int, learner: Learner, rule: OpeningRule) -> SVAState:
-    """Merge the best pairs, even at a loss, until the number of components is allowed; no two of the first `shared`
-    ones.
+    """Merge the best pairs, even at a loss, until their number is allowed; no two of the first `shared` components.
 
     Parts that each opened a few components may have too many in total.
     """

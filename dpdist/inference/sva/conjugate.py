@@ -82,9 +82,7 @@ class ConjugatePass(Pass):
 
     @abstractmethod
     def run(self, rows: Rows, weights: np.ndarray) -> tuple[int, int]:
-        """Process rows while there is room; return the number of rows done, or a negative error code, and of
-        components.
-        """
+        """Process rows while there is room; return the rows done, or a negative error code, and the components."""
 
     def log_weights(self, stats: np.ndarray) -> np.ndarray:
         """log w_k of components, log alpha for the last row."""

@@ -45,9 +45,7 @@ from dpdist.kernels.topics import LEAST_WEIGHT
 
 @dataclass(frozen=True, eq=False)
 class Contributions:
-    """Sums over documents of their contributions g_j to P gains, and of their squares, (P,) each; adds over
-    documents.
-    """
+    """Sums over documents of contributions g_j to P gains, and of their squares, (P,) each; adds over documents."""
 
     first: np.ndarray
     second: np.ndarray
@@ -91,9 +89,7 @@ def doubts(
 
 @dataclass(frozen=True, eq=False)
 class UnionLogs:
-    """Pairs (P, 2) of topics, and E log phi of their unions minus that of the first and of the second topic, (W, P)
-    each.
-    """
+    """Pairs (P, 2) of topics, and E log phi of their unions minus that of the first and second topic, (W, P) each."""
 
     pairs: np.ndarray
     first: np.ndarray

@@ -84,9 +84,7 @@ class DocumentTopics:
         return DocumentTopics(self.indptr[start : stop + 1] - first, self.topics[first:last], self.counts[first:last])
 
     def renamed(self, names: np.ndarray) -> DocumentTopics:
-        """The documents with topic k renamed to ``names[k]``; topics renamed to -1 are dropped, and equal names are
-        summed.
-        """
+        """The documents with topic k renamed to ``names[k]``; -1 drops a topic, and equal names are summed."""
         if np.array_equal(names, np.arange(len(names))):
             return self
         named = names[self.topics]
@@ -203,7 +201,5 @@ def _share_block(
 
 
 def _with_slack(groups: np.ndarray, prior: np.ndarray, documents: int) -> np.ndarray:
-    """Sums of E log pi and log Gamma (R, 2), extended by the slack and the prior; n_jk - theta_jk is minus the
-    prior.
-    """
+    """Sums of E log pi and log Gamma (R, 2), extended by slack and prior; n_jk - theta_jk is minus the prior."""
     return np.column_stack([groups, -prior * groups[:, 0], documents * prior])

@@ -105,9 +105,7 @@ def _learned_concentrations(
 
 
 def settled(update: Callable[[np.ndarray], np.ndarray], place: np.ndarray) -> np.ndarray:
-    """The fixed point of an update of numbers (n,), by extrapolation from the last two iterates (Anderson
-    acceleration).
-    """
+    """The fixed point of an update of numbers (n,), by Anderson acceleration with the last two iterates."""
     found, change = place, np.zeros_like(place)
     for _ in range(_ROUNDS):
         last, before = found, change

@@ -153,9 +153,7 @@ class WarmStart:
 def tokens_beside(
     files: DocumentFiles, batches: Sequence[BatchDocuments], removed: np.ndarray, topics: int, backend: Backend
 ) -> np.ndarray:
-    """Expected tokens (R, K) of topics in the documents of each of the `removed` topics, weighted by its share of each
-    document.
-    """
+    """Expected tokens (R, K) of topics in the documents of `removed` topics, weighted by these topics' shares."""
     parts = len(batches)
     columns = ([files] * parts, batches, [removed] * parts, [topics] * parts)
     return sum(backend.fetch(backend.map(_beside, *columns)), np.zeros((len(removed), topics)))

@@ -235,9 +235,7 @@ def _merged(model: TopicModel, measured: Measured, pairs: np.ndarray, ids: np.nd
 
 
 def _better_order(model: TopicModel, total: TopicSummary) -> np.ndarray:
-    """Topics in descending order of size, which sticks favour, or in their present order if that gives a higher
-    bound.
-    """
+    """Topics in descending order of size, which sticks favour, or in their present order if that bound is higher."""
     order, same = np.argsort(-total.counts, kind="stable"), np.arange(len(total.entropy))
     values = [model.allocation_value(total.groups_of(each), total.totals, total.documents) for each in (same, order)]
     return order if values[1] > values[0] else same

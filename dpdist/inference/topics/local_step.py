@@ -26,9 +26,7 @@ from dpdist.inference.topics.model import TopicPosterior
 
 @dataclass(frozen=True, eq=False)
 class TopicSet:
-    """Topics under which documents are fitted: their posterior, the pairs (P, 2) whose unions are measured, and how far
-    documents are iterated.
-    """
+    """Topics under which documents are fitted: posterior, pairs (P, 2) whose unions are measured, and effort."""
 
     posterior: TopicPosterior
     pairs: np.ndarray
@@ -59,9 +57,7 @@ class TopicLocalStepTask:
 def topic_local_step(
     partition: Partition, _shared: None, task: TopicLocalStepTask, before: WarmStart | None
 ) -> TopicLocalStep:
-    """The local step on one partition, under the current topics and under candidates; `before` is None in the first
-    visit.
-    """
+    """The local step on one partition, under current topics and candidates; `before` is None in the first visit."""
     documents, files = with_words(documents_of(partition)), task.files
     known, tried = (None, None) if before is None else before.read(files)
     with one_thread():

@@ -37,8 +37,9 @@ _CHUNK = 64
 
 
 def propose_pairs(words: np.ndarray, rank: int) -> np.ndarray:
-    """Pairs (P, 2) of topics (W, K), first below second: each topic with the one whose words are most similar or, with
-    rank r > 0, with the r-th next.
+    """Pairs (P, 2) of topics (W, K), first below second: each topic with the one of most similar words.
+
+    With `rank` r > 0 it is the r-th next in similarity.
     """
     topics = words.shape[1]
     if topics < 2 + rank:
@@ -169,9 +170,7 @@ def _group_gains(total: Measured, pairs: np.ndarray) -> np.ndarray:
 
 
 def _word_gains(model: TopicModel, state: OnlineState, total: Measured, pairs: np.ndarray, lasting: bool) -> np.ndarray:
-    """Change of the words' terms by each merge, (P,): for the words seen, or the smaller of this and that for all
-    counts.
-    """
+    """Change of the words' terms by each merge, (P,); if lasting, the smaller of that for words seen and all counts."""
 
     def change(seen: np.ndarray) -> np.ndarray:
         return _change(pairs, lambda of: word_values(model, of(state.words), of(seen)))

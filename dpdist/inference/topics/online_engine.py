@@ -264,8 +264,10 @@ def _with_unions(
     corpus: float,
     rate: float,
 ) -> tuple[list[Ref[Measured]], Measured, np.ndarray, np.ndarray | None]:
-    """Documents with unions of pairs of topics measured: refs by partition, their sum, the pairs (P, 2), and the nats
-    (P,) that gains must exceed to be trusted, or None.
+    """Documents with unions of pairs of topics measured.
+
+    Returns refs by partition, their sum, the pairs (P, 2), and the nats (P,) that gains must exceed to be trusted, or
+    None.
     """
     visit: OnlineLocalStep = backend.fetch([backend.sum(visits)])[0]
     plan, pairs = problem.plan, NO_PAIRS

@@ -66,9 +66,7 @@ def begin_splits(
 
 
 def restricted_form(plan: OnlinePlan, before: OnlineState, scale: float, rate: float) -> Restricted:
-    """The plan's form of the restricted iteration, with scale D/|S| and the rate rho of the global update of
-    `before`.
-    """
+    """The plan's form of the restricted iteration, with scale D/|S| and rate rho of the update of `before`."""
     return Free(rate, before.words) if plan.restricted == "free" else Shared(plan.smoothing * scale)
 
 
@@ -93,9 +91,7 @@ class Restriction:
     documents: float
 
     def refined(self, splits: list[Split], iterations: int, errors: float | None = None) -> list[Split]:
-        """All splits after the iterations, at least one, with their gains; if `errors` is given, also the nats of that
-        many standard errors.
-        """
+        """All splits after the iterations, at least one, with their gains and, given `errors`, their doubts."""
         for _ in range(iterations - 1):
             halves = self._halves(splits, measured=False)
             splits = _reweighted(self.model, self._updated(splits, halves), halves, self.documents)

@@ -110,9 +110,7 @@ class DocumentPredictor:
         check_same_words(self.vocabulary, source.names, source.label, model)
 
     def outputs(self, top: int, density: bool) -> Outputs:
-        """Names, shapes and dtypes of :meth:`predictions`: proportions, the largest topic and, on request, the `top`
-        largest.
-        """
+        """Names, shapes and dtypes of :meth:`predictions`: proportions and the largest topic, or the `top` largest."""
         if density:
             raise InputError("a topic model has no density; leave out density=True; score documents with: dpdist score")
         return label_outputs(top, len(self.ids)) | {"proportion": ((len(self.ids),), "float64")}
@@ -190,9 +188,7 @@ def require_unweighted(source: Source) -> None:
 
 
 def all_documents(source: Source) -> sparse.csr_array:
-    """All documents in memory, as from :func:`counts_of`; raises what that raises, and :class:`InputError` for
-    weights.
-    """
+    """All documents in memory, as from :func:`counts_of`; raises :class:`InputError` also if they have weights."""
     require_unweighted(source)
     return sparse.csr_array(stack_rows([checked_documents(each) for each in source.partitions]))
 

@@ -111,17 +111,13 @@ class Restricted(ABC):
 
     @abstractmethod
     def update(self, words: np.ndarray, split: Split, seen: np.ndarray) -> np.ndarray:
-        """Expected counts (W, 2) of the halves, from those of the topics (W, K) and those of the documents, `seen` (W,
-        2).
-        """
+        """Expected counts (W, 2) of the halves, from those of the topics (W, K) and of the documents, `seen` (W, 2)."""
 
 
 def cut_tokens(
     partition: Partition, measured: Measured, posterior: TopicPosterior, merging: Merging, topics: np.ndarray
 ) -> tuple[Sparse, ...]:
-    """Expected counts c_jw r_jwk of each of `topics` (C,), as CSR; `merging` is applied to the documents'
-    topics first.
-    """
+    """Expected counts c_jw r_jwk of each of `topics` (C,), as CSR, after `merging` of the documents' topics."""
     entries, _, found = _tokens_of(partition, measured, posterior, merging, topics)
     return tuple(_entries_where(entries, values, values > 0) for values in found)
 
@@ -129,9 +125,7 @@ def cut_tokens(
 def _tokens_of(
     partition: Partition, measured: Measured, posterior: TopicPosterior, merging: Merging, topics: np.ndarray
 ) -> tuple[Sparse, DocumentTopics, np.ndarray]:
-    """A partition's counts c_jw, its documents' topics after `merging`, and c_jw r_jwk of each of `topics` for every
-    count, (C, nnz).
-    """
+    """A partition's counts c_jw, its documents' topics after `merging`, and c_jw r_jwk of `topics`, (C, nnz)."""
     entries, held = entries_of(documents_of(partition)), merging.apply(measured, 0).topics
     assert held is not None, "documents of a partition are known"
     place = np.full(posterior.weights.shape[1], -1, dtype=np.int64)
@@ -148,8 +142,9 @@ def _entries_where(entries: Sparse, values: np.ndarray, there: np.ndarray) -> Sp
 
 
 def divide_tokens(tokens: tuple[Sparse, ...], posteriors: tuple[TopicPosterior, ...], measured: bool) -> Halves:
-    """The restricted local step of each of C splits, with the change of the bound if `measured`; each posterior is of
-    two topics, with a prior (2,).
+    """The restricted local step of each of C splits, with the change of the bound if `measured`.
+
+    Each posterior is of two topics, with a prior (2,).
     """
     found = Halves.zeros(len(tokens), posteriors[0].weights.shape[0])
     for place, (entries, posterior) in enumerate(zip(tokens, posteriors, strict=True)):

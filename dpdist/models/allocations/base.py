@@ -51,8 +51,7 @@ class Allocation(ABC):
         return gains + gains.T
 
     def plug_in(self, counts: np.ndarray) -> Allocation:
-        """The allocation with learned quantities fixed at their mean given `counts`, for passes that take them as
-        known.
+        """The allocation with learned quantities fixed at their mean given `counts`, for sequential passes.
 
         A sequential pass uses its concentration, so the result should then be a DirichletProcess or FiniteDirichlet.
         """

@@ -191,9 +191,7 @@ def _on_grid(shape: float, rate: float, nodes: int) -> tuple[np.ndarray, np.ndar
 
 
 def _ends(shape: float, rate: float) -> tuple[float, float]:
-    """Range that holds all but 2e-7 of a Gamma prior's mass; raises :class:`InputError` if its upper end is out of
-    bounds.
-    """
+    """Range that holds all but 2e-7 of a Gamma prior's mass; raises :class:`InputError` if it reaches too high."""
     with np.errstate(over="ignore"):
         low, high = gammaincinv(shape, [1e-7, 1 - 1e-7]) / rate
     if not LEAST < high <= LARGEST:

@@ -88,9 +88,7 @@ class PointWeights:
         return (len(weights) - 1) / max(-math.log(weights[-1]), _LEAST)
 
     def document_slopes(self, weights: np.ndarray, log_pi: np.ndarray, documents: float) -> tuple[float, float]:
-        """First and second derivative of :meth:`value` with respect to alpha; the second is negative, so the optimum is
-        unique.
-        """
+        """First and second derivative of :meth:`value` by alpha; the second is negative, so the optimum is unique."""
         prior = self.process.document_concentration * weights
         total = self.process.document_concentration
         slope = documents * (psi(total) - weights @ psi(prior)) + weights @ log_pi

@@ -90,9 +90,7 @@ class _Sticks:
         return series
 
     def _near(self, begin: np.ndarray, end: np.ndarray, both: np.ndarray) -> np.ndarray:
-        """sum_{begin <= k < end} log(1 - both / left_k), (P,), from a product of at most _NEAR factors, none
-        below 1/3.
-        """
+        """sum_{begin <= k < end} log(1 - both / left_k), (P,), from a product of _NEAR factors, none below 1/3."""
         k = np.maximum(end - np.arange(1, _NEAR + 1)[:, None], -1)
         factors = 1 - np.where(k >= begin, both / self.left[k], 0.0)
         return np.asarray(np.log(factors.prod(axis=0)))

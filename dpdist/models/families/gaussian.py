@@ -147,9 +147,7 @@ class Gaussian(WishartFamily[NormalWishart]):
         )
 
     def posterior(self, stats: np.ndarray, first: int = 0) -> NormalWishart:
-        """Normal-Wishart update, with sums centred at the prior mean; error messages number components from
-        `first` on.
-        """
+        """Normal-Wishart update, with sums centred at the prior mean; messages number components from `first`."""
         dimension, counts = self.dimension, stats[:, -1]
         total = stats[:, -dimension - 1 : -1]
         precision = self.mean_precision + counts

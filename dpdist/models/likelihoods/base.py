@@ -84,9 +84,7 @@ class Likelihood(ABC):
         """Raise :class:`InputError` if data with these moments cannot come from this likelihood."""
 
     def observe(self, rows: Rows) -> np.ndarray:
-        """What the other methods need of rows (n, D): (n, Q) float64; raises :class:`InputError` for rows out of
-        support.
-        """
+        """What other methods need of rows (n, D): (n, Q) float64; raises :class:`InputError` for unsupported rows."""
         return np.asarray(rows, dtype=np.float64)
 
     def size(self, columns: int) -> int:

@@ -65,9 +65,7 @@ def _cumulants(places: np.ndarray, eta: float) -> np.ndarray:
 
 
 def _log_scale(precision: float, eta: float, dimension: int) -> float:
-    """Log of the integral's factor: constants of the likelihood, the prior and the change of variables from
-    theta to y.
-    """
+    """Log of the integral's factor: constants of likelihood, prior and the change of variables."""
     total = dimension * eta
     constants = gammaln(precision) + gammaln(total) - dimension * gammaln(eta) + (1 - total) * np.log(precision)
     return float(constants - 0.5 * np.log(2 * np.pi))
