@@ -286,6 +286,13 @@ def test_rows_of_text_are_told_by_their_file(tmp_path: Path) -> None:
         dpdist.DPMixture(max_laps=1).fit(str(tmp_path / "x.csv"))
 
 
+def test_numbers_as_pandas_read_them_are_not_looked_at_cell_by_cell(tmp_path: Path, monkeypatch) -> None:
+    frame = pd.DataFrame({"a": [0.1, np.nan, 2e300], "b": [1, -2, 3], "c": [0.0, 1.0, 2.5]})
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    monkeypatch.setattr(pd, "to_numeric", lambda *_, **__: pytest.fail("columns of numbers are numbers already"))
+    assert_array_equal(rows_of(as_source(str(tmp_path / "x.csv"))), frame.to_numpy())
+
+
 def test_files_with_other_columns_than_the_first_are_refused(tmp_path: Path) -> None:
     as_text(tmp_path / "0.csv")
     FRAME[["b", "a", "c"]].to_csv(tmp_path / "1.csv", index=False)

@@ -152,16 +152,18 @@ def _opened(path: Path) -> IO[Any]:
 
 def _numbers(frame: pd.DataFrame, names: list[str], places: list[int], path: Path) -> np.ndarray:
     """Columns as a float64 array; raises :class:`InputError` naming the columns with other contents."""
-    found = {i: pd.to_numeric(frame[i], errors="coerce") for i in places}
-    wrong = {i: frame[i][found[i].isna() & frame[i].notna()] for i in places}
-    lost = [i for i in places if len(wrong[i])]
+    columns = {i: frame[i] for i in places}
+    mixed = [i for i in places if columns[i].dtype.kind not in "iuf"]  # pandas read the others as numbers
+    found = {i: pd.to_numeric(columns[i], errors="coerce") for i in mixed}
+    wrong = {i: columns[i][found[i].isna() & columns[i].notna()] for i in mixed}
+    lost = [i for i in mixed if len(wrong[i])]
     if lost:
         drop = ", ".join(f"'{names[i]}'" for i in lost)
         way_on = f"Leave {'them' if len(lost) > 1 else 'it'} out with drop=[{drop}], choose others with "
         raise not_numbers(
             [names[i] for i in lost], path, f"'{wrong[lost[0]].iloc[0]}'", f"{way_on}columns=['A', 'B'], or mend it."
         )
-    return np.column_stack([_exact(frame[i], found[i], names[i], path) for i in places])
+    return np.column_stack([_exact(columns[i], found.get(i, columns[i]), names[i], path) for i in places])
 
 
 def _exact(column: pd.Series, numbers: pd.Series, name: str, path: Path) -> np.ndarray:
