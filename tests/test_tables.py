@@ -30,7 +30,7 @@ from dpdist.cluster.terminal import as_options
 from dpdist.core.errors import InputError
 from dpdist.data import ArraySource, Source, as_source, chosen_source, row_ids
 from dpdist.data.convert import convert
-from dpdist.data.tables import Choice
+from dpdist.data.tables import Choice, parquet
 from dpdist.data.tables.source import FileSource, file_source
 from dpdist.execution import SerialBackend
 from dpdist.report.page import claim_page
@@ -210,6 +210,20 @@ def test_columns_in_the_names_of_folders_are_refused_unless_others_are_chosen(tm
     with pytest.raises(InputError, match="holds a column 'k' in the names of its folders, as in k=0, which is not"):
         as_source(str(tmp_path / "parts"))
     assert chosen_source(str(tmp_path / "parts"), {"columns": ["a", "b"]}).shape == (len(FRAME), 2)
+
+
+@pytest.mark.parametrize("group", [90, len(FRAME)])
+def test_of_a_group_of_parquet_a_partition_takes_its_own_rows_alone(group: int, tmp_path: Path, monkeypatch) -> None:
+    taken, column_block = [], parquet._column_block
+    monkeypatch.setattr(
+        parquet, "_column_block", lambda batch, **how: taken.append(len(batch)) or column_block(batch, **how)
+    )
+    FRAME.to_parquet(tmp_path / "x.parquet", row_group_size=group)
+    table = parquet.open_parquet(tmp_path / "x.parquet", Choice())
+    for start, stop in [(0, 100), (100, 117), (117, 300), (300, len(FRAME))]:
+        taken.clear()
+        assert_array_equal(table.part(start, stop), ROWS[start:stop])
+        assert sum(taken) == stop - start
 
 
 def test_a_group_is_its_only_table(tmp_path: Path) -> None:

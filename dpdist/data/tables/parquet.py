@@ -55,10 +55,15 @@ def open_parquet(path: Path, choice: Choice) -> Table:
 
     def part(start: int, stop: int) -> np.ndarray:
         groups = [group for group in range(len(ends) - 1) if ends[group] < stop and ends[group + 1] > start]
+        before, found = ends[groups[0]], []
         with reading(path, "Parquet"):
-            found = [block(batch) for batch in file.iter_batches(stop - start, row_groups=groups, columns=names)]
-        first = start - ends[groups[0]]
-        return np.concatenate(found)[first : first + stop - start]
+            for batch in file.iter_batches(stop - before, row_groups=groups, columns=names):
+                first, before = max(start - before, 0), before + len(batch)
+                if before > start:
+                    found.append(block(batch.slice(first, len(batch) - first - max(before - stop, 0))))
+                if before >= stop:  # what else the group holds is not decoded
+                    break
+        return np.concatenate(found)
 
     return Table((rows, width), dtype, told, part, chunk=max(sizes, default=None))
 
