@@ -73,16 +73,14 @@ def source_of(run: RunStore | PreparationStore, moved: str | None = None) -> Sou
     if (path := moved or run.settings.get("data")) is None:
         raise InputError(
             "the run was not given its data by one path; go on from Python with what it was given, or say where they "
-            "are, with --data PATH, which resume, tree and stability take"
+            "are: dpdist resume, tree and stability take --data PATH"
         )
     try:
         return rows_for(run, path)
     except InputError as error:
         if moved is not None:
             raise
-        way_on = (
-            "If the run's data are elsewhere now, say where, with --data PATH, which resume, tree and stability take"
-        )
+        way_on = "If the run's data are elsewhere now, say where: dpdist resume, tree and stability take --data PATH"
         raise InputError(f"{str(error).rstrip('.')}. {way_on}") from error
 
 
