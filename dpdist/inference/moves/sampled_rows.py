@@ -111,7 +111,7 @@ class SampledRows:
     def _blocks(self) -> list[slice]:
         """Blocks of rows; sparse rows are one block."""
         rows, columns = self.features.shape
-        step = rows if is_sparse(self.features) else max(FEWEST_ROWS, BLOCK_NUMBERS // columns)
+        step = max(rows, 1) if is_sparse(self.features) else max(FEWEST_ROWS, BLOCK_NUMBERS // columns)
         return [slice(start, start + step) for start in range(0, rows, step)]
 
     def owned(self, owners: np.ndarray, members: int) -> np.ndarray:
