@@ -210,7 +210,8 @@ def test_a_run_that_is_being_prepared_is_named_and_not_replaced_unasked(everythi
     with pytest.raises(CheckpointError, match=f"preparing: {where}"):
         dpdist.load(path)
     shown, told = (CliRunner().invoke(app, [command, str(path)]) for command in ("show", "status"))
-    assert where in shown.stdout and "dpdist resume" in shown.stdout.replace("\n", " ")
+    words = " ".join(shown.stdout.split())  # however it was wrapped
+    assert where in words and "dpdist resume" in words
     assert where in told.stdout
     assert json.loads(CliRunner().invoke(app, ["show", str(path), "--json"]).stdout)["preparing"] == where
     begin(overwrite=True)

@@ -422,15 +422,15 @@ def test_a_number_that_fell_free_is_no_lease(place, monkeypatch) -> None:
 
 @pytest.mark.parametrize("error", [OSError, InputError, RuntimeError])
 def test_beats_go_on_whatever_befell_one(tmp_path, monkeypatch, quick, error) -> None:
-    place, replace, failed = LocalPlace(tmp_path / "run"), LocalPlace.replace, threading.Event()
+    place, renew, failed = LocalPlace(tmp_path / "run"), LocalPlace.renew, threading.Event()
 
     def once(self: LocalPlace, name: str, data: bytes) -> None:
         if not failed.is_set():
             failed.set()
             raise error("there are no credentials any more")
-        replace(self, name, data)
+        renew(self, name, data)
 
-    monkeypatch.setattr(LocalPlace, "replace", once)
+    monkeypatch.setattr(LocalPlace, "renew", once)
     held = take_lease(place)
     wait_until(lambda: latest_lease(place)[1]["beats"] >= 2, lambda: "no beat followed the one that failed")
     held.release()
@@ -447,7 +447,7 @@ def test_a_lease_is_given_up_soon_though_the_store_is_gone(tmp_path, monkeypatch
         forever.wait()
         raise OSError("gone")
 
-    monkeypatch.setattr(place, "replace", hang)
+    monkeypatch.setattr(place, "renew", hang)
     assert gone.wait(60)
     held.release()
     forever.set()

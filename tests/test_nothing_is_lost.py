@@ -198,7 +198,7 @@ def test_a_link_to_nowhere_is_told_before_anything_is_done(run: Path) -> None:
     link.symlink_to("gone")
     for write in (
         lambda: begun(link, clusters(0)),
-        lambda: write_labels(opening.stored_model(run), rows, SerialBackend(), link),
+        lambda: write_labels(dpdist.load(run)._predictor, rows, SerialBackend(), link),
         lambda: write_corpus(link, [csr_array(np.eye(3, dtype=np.int32))]),
     ):
         with pytest.raises(dpdist.InputError, match=r"link is a link to gone, which is not there; create that, or"):
@@ -209,7 +209,7 @@ def test_a_link_to_nowhere_is_told_before_anything_is_done(run: Path) -> None:
 
 
 def test_nothing_is_written_into_the_folders_of_a_run(run: Path) -> None:
-    found, rows = opening.stored_model(run), as_source(clusters(0))
+    found, rows = dpdist.load(run)._predictor, as_source(clusters(0))
     for folder in ("objects", "commits", "jobs"):
         inside = run / folder / "it"
         inside.parent.mkdir(exist_ok=True)

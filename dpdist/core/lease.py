@@ -138,11 +138,9 @@ class Lease:
         return newest
 
     def _write(self, released: bool) -> None:
-        try:
-            if not self._is_gone():  # nothing of a run that was removed is to come back
-                self._place.replace(_name(self.number), _content(self._place, self._owner, self._beats, released))
-        except Exception:  # whatever it is: the next beat retries, and commits check the lease
-            return
+        content = _content(self._place, self._owner, self._beats, released)
+        with contextlib.suppress(Exception):  # whatever it is: the next beat retries, and commits check the lease
+            self._place.renew(_name(self.number), content)
 
 
 class Holder(Protocol):

@@ -56,6 +56,11 @@ class Place(ABC):
     def replace(self, name: str, data: bytes) -> None:
         """Write or replace a file in one atomic step."""
 
+    def renew(self, name: str, data: bytes) -> None:
+        """Replace a file in one atomic step; raises OSError on disk if its folder was removed, which is not created
+        again."""
+        self.replace(name, data)
+
     @abstractmethod
     def names(self, folder: str) -> list[str]:
         """Sorted names of the files and folders directly in `folder`; empty if there is no such folder.

@@ -39,6 +39,7 @@ class LocalPlace(Place):
 
     def create(self, name: str, data: bytes | memoryview) -> bool:
         target = self.path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
         with _aside(target, data) as aside:
             try:
                 os.link(aside, target)
@@ -48,6 +49,10 @@ class LocalPlace(Place):
         return True
 
     def replace(self, name: str, data: bytes) -> None:
+        (self.path / name).parent.mkdir(parents=True, exist_ok=True)
+        self.renew(name, data)
+
+    def renew(self, name: str, data: bytes) -> None:
         target = self.path / name
         with _aside(target, data) as aside:
             aside.replace(target)
@@ -97,7 +102,6 @@ class LocalPlace(Place):
 @contextlib.contextmanager
 def _aside(target: Path, data: bytes | memoryview) -> Iterator[Path]:
     """A temporary file beside `target` with its future content, durable on disk; removed in the end."""
-    target.parent.mkdir(parents=True, exist_ok=True)
     aside = target.with_name(f".{target.name}.partial-{uuid.uuid4().hex}")
     try:
         _write(aside, data)
