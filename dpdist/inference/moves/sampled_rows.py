@@ -108,11 +108,15 @@ class SampledRows:
         """Logits (n, C) of the rows: products with the components' `gradients` (C, F)."""
         return np.ascontiguousarray((gradients @ self.features.T).T)
 
-    def _blocks(self) -> list[slice]:
-        """Blocks of rows; sparse rows are one block."""
+    @cached_property
+    def _blocks(self) -> list[tuple[slice, Features]]:
+        """Blocks of rows with their features; sparse rows are one block, because a slice would copy them."""
         rows, columns = self.features.shape
-        step = max(rows, 1) if is_sparse(self.features) else max(FEWEST_ROWS, BLOCK_NUMBERS // columns)
-        return [slice(start, start + step) for start in range(0, rows, step)]
+        if is_sparse(self.features):
+            return [(slice(rows), self.features)]
+        step = max(FEWEST_ROWS, BLOCK_NUMBERS // columns)
+        parts = [slice(start, start + step) for start in range(0, rows, step)]
+        return [(part, self.features[part]) for part in parts]
 
     def owned(self, owners: np.ndarray, members: int) -> np.ndarray:
         """Statistics (M, F) of `members` components; row i belongs wholly to component `owners[i]`."""
@@ -124,8 +128,8 @@ class SampledRows:
         gradients = self.model.gradients(np.concatenate(candidates), ends)
         stats, bounds = np.zeros(gradients.shape), np.zeros(len(ends))
         resp = np.empty((len(self.weights), len(gradients)))
-        for part in self._blocks():  # whose features stay in the cache between both products
-            features, own = self.features[part], resp[part]
+        for part, features in self._blocks:  # features stay in the cache between both products
+            own = resp[part]
             own[...] = (gradients @ features.T).T
             if not share_arrangements(own, self.weights[part], ends, bounds):
                 raise PrecisionError(NOT_FINITE)
