@@ -330,7 +330,10 @@ def test_of_a_run_its_own_rows_alone_tell_what_is_kept_with_it(tmp_path, monkeyp
     with pytest.raises(dpdist.CheckpointError, match="the data changed since the checkpoint"):
         app([*asked, "--data", "others.npy"], standalone_mode=False)
     (tmp_path / "rows.npy").rename(tmp_path / "moved.npy")
-    with pytest.raises(dpdist.InputError, match=r"there is no .*elsewhere now, say where: dpdist resume, tree and"):
+    with pytest.raises(
+        dpdist.InputError,
+        match=r"there is no .*elsewhere now, say where: dpdist resume, tree and stability take --data PATH",
+    ):
         app(asked, standalone_mode=False)
     (tmp_path / "moved.npy").rename(tmp_path / "rows.npy")
     assert not any(hasattr(dpdist.load("run.zarr"), name) for name in ("tree_", "stability_"))
