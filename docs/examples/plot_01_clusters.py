@@ -2,7 +2,7 @@
 How many clusters are there?
 ============================
 
-Drawn data of seven Gaussian clusters of different shapes and sizes. Nobody tells the model that there are seven.
+Data drawn from seven Gaussian clusters of different shapes and sizes. The model is not given their number.
 """
 
 import matplotlib.pyplot as plt
@@ -17,7 +17,7 @@ truth = rng.choice(7, size=6000, p=np.arange(7, 0, -1) / 28)
 x = centres[truth] + np.einsum("nij,nj->ni", shapes[truth], rng.normal(size=(6000, 2)))
 
 # %%
-# One line fits; the estimator has scikit-learn's conventions.
+# One line fits the model; the estimator follows scikit-learn's conventions.
 
 model = dpdist.DPMixture(random_state=0).fit(x)
 print(f"{model.n_components_} clusters after {model.n_iter_} laps, {model.elbo_ / len(x):.4f} nats a row")
@@ -41,8 +41,8 @@ for k in range(model.n_components_):
 axes.set_aspect("equal")
 
 # %%
-# How it came to that: the evidence lower bound by lap, and where clusters were split, merged or deleted. A change is
-# kept only if the bound over all rows rises.
+# The evidence lower bound after each lap, and where clusters were split, merged or deleted. A change is kept only if
+# the bound over all rows rises.
 
 dpdist.plot.trace(model)
 plt.show()

@@ -1,8 +1,8 @@
 """
-The family moves the number of clusters
-=======================================
+The family changes the number of clusters
+=========================================
 
-A cluster is what the family says it is. The fewer shapes one cluster may have, the more of them the same data need.
+The family defines the shape of a cluster. The simpler the shape, the more clusters the same data need.
 """
 
 import matplotlib.pyplot as plt
@@ -18,8 +18,8 @@ shuffled = np.random.default_rng(0).permutation(len(x))
 train, test = x[shuffled[:1200]], x[shuffled[1200:]]
 
 # %%
-# The same rows under three families, with default priors: a full covariance in each cluster, a variance in each column,
-# and one known variance for all.
+# The same rows with three families and default priors: a full covariance per cluster, a variance per column, and one
+# known variance for all clusters.
 
 found = {}
 for family in ("gaussian", "diagonal_gaussian", "isotropic_gaussian"):
@@ -28,8 +28,8 @@ for family in ("gaussian", "diagonal_gaussian", "isotropic_gaussian"):
     print(f"{family:20} K {model.n_components_:3}   held out {model.score(test):8.3f} nats a row")
 
 # %%
-# Held-out density says which family describes the data; the number of clusters does not. Fewer clusters are not better,
-# and none of the three numbers is the ten that people have names for (see "Components are not classes").
+# The held-out density shows which family describes the data best; the number of clusters does not. Fewer clusters are
+# not better, and none of the three numbers is ten, the number of classes (see "Components are not classes").
 
 figure, axes = plt.subplots(1, 3, figsize=(10, 4), layout="constrained")
 for place, (family, model) in zip(axes, found.items(), strict=True):

@@ -2,7 +2,7 @@
 How fine: prior and concentration
 =================================
 
-What a cluster may look like is a matter of the prior, and the prior matters more than the concentration.
+The prior determines how wide a cluster is expected to be, and it matters more than the concentration.
 """
 
 import matplotlib.pyplot as plt
@@ -23,8 +23,8 @@ def fit(**settings):
 
 
 # %%
-# The concentration is how readily a Dirichlet process opens clusters. Over four orders of magnitude it moves the number
-# of clusters a little: each new cluster gains or loses some nats by it, where rows speak in thousands.
+# The concentration determines how readily a Dirichlet process opens clusters. Over four orders of magnitude it changes
+# the number of clusters little: it contributes a few nats per cluster, the rows contribute thousands.
 
 concentrations = [0.01, 1.0, 100.0]
 by_concentration = [fit(concentration=each) for each in concentrations]
@@ -32,15 +32,16 @@ for each, (count, score) in zip(concentrations, by_concentration, strict=True):
     print(f"concentration {each:6}: K {count:3}, held out {score:8.3f} nats a row")
 
 # %%
-# The prior on covariances says how wide a cluster is before it has rows. By default it follows the spread of all data,
-# ``prior="clusters"`` that of clusters of a sample: finer, and where columns are many often denser out of sample.
+# The prior on covariances is the expected width of a cluster. By default it is derived from the spread of all data;
+# ``prior="clusters"`` derives it from clusters of a sample: narrower, and with many columns often better on held-out
+# rows.
 
 by_prior = {prior: fit(prior=prior) for prior in ("data", "clusters")}
 for prior, (count, score) in by_prior.items():
     print(f"prior {prior!r:10}: K {count:3}, held out {score:8.3f} nats a row")
 
 # %%
-# It may be told outright: ``scale / (degrees_of_freedom - D - 1)`` is the covariance expected of a cluster.
+# It can also be given: ``scale / (degrees_of_freedom - D - 1)`` is the expected covariance of a cluster.
 
 spread = x.var(axis=0)
 shares = [0.02, 0.1, 0.5]

@@ -2,7 +2,7 @@
 Fewer clusters from the same fit: a tree
 ========================================
 
-The model finds as many clusters as the density has. Who wants fewer cuts the tree of merges, at an exact price in
+The model finds as many clusters as the density has. For fewer clusters, cut the tree of merges, at an exact cost in
 nats, without another fit.
 """
 
@@ -20,13 +20,13 @@ tree = model.tree()
 print(f"{model.n_components_} clusters")
 
 # %%
-# Every level is the merge that costs the bound least; lengths are nats.
+# Every level is the merge that lowers the bound least; heights are in nats.
 
 dpdist.plot.tree(model, n_clusters=10)
 
 # %%
-# A cut is a model of its own: it predicts, scores and draws. What is saved is the model that it was cut from, with its
-# tree. ``groups_`` takes labels that were predicted before to the coarser ones.
+# A cut is a complete model: it predicts, scores and samples. Saving stores the model that it was cut from, with its
+# tree. ``groups_`` maps labels that were predicted before to the coarser ones.
 
 for fewer in (model, model.cut(10), model.cut(5)):
     agreement = adjusted_rand_score(digits.target, fewer.predict(x))

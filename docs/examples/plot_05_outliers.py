@@ -2,7 +2,8 @@
 Rows that belong to no cluster
 ==============================
 
-Two ways: a threshold that the model sets by drawing from itself, and a background component that takes part in the fit.
+There are two ways: a threshold that the model derives from its own samples, and a background component that is part
+of the fit.
 """
 
 import matplotlib.pyplot as plt
@@ -17,16 +18,16 @@ stray = rng.uniform(-12, 12, size=(60, 2))
 x, is_stray = np.concatenate([rows, stray]), np.arange(4060) >= 4000
 
 # %%
-# ``predict(x, outliers=True)`` needs no guess of how many there are. The fit gives the stray rows a thin component
-# about the clusters; ``scattered_`` says which, and outliers lie where the other components have next to no density.
+# ``predict(x, outliers=True)`` does not need their number. The fit describes the scattered rows by a thin component
+# around the clusters, which ``scattered_`` marks; outliers lie where the other components have almost no density.
 
 plain = dpdist.DPMixture(random_state=0).fit(x)
 by_threshold = plain.predict(x, outliers=True) == -1
 print(plain.n_components_, "components, of scattered rows:", plain.scattered_.sum())
 
 # %%
-# ``background`` is the share of rows expected to belong to no cluster. A component as broad as all data takes them; it
-# is never split, merged or deleted, and counts in the bound like any other.
+# ``background`` is the expected share of rows that belong to no cluster. A component as broad as all data holds them;
+# it is never split, merged or deleted, and is part of the bound like any other.
 
 with_background = dpdist.DPMixture(background=0.01, random_state=0).fit(x)
 by_background = with_background.predict(x, outliers=True) == -1

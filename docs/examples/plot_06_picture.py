@@ -1,9 +1,9 @@
 """
-A photograph by its colours and places
-======================================
+A photograph, clustered by colour and position
+==============================================
 
-Pixels as rows of five columns: three colours and two places. Each cluster is a stretch of the picture; nobody
-says how many there are.
+Each pixel is a row of five columns: three colours and two coordinates. A cluster is a region of the picture; the number
+of clusters is learned.
 """
 
 import matplotlib.pyplot as plt
@@ -18,8 +18,8 @@ places = np.stack(np.mgrid[:height, :width], axis=-1)
 x = np.concatenate([picture, places], axis=-1).reshape(-1, 5)
 
 # %%
-# ``TransformPlan(scale=True)`` brings colours and places to one scale; it is fitted in a pass of its own and kept with
-# the model, which is told, and tells, in raw columns.
+# ``TransformPlan(scale=True)`` scales colours and positions alike; it is fitted in one pass and stored with the model.
+# Input and results refer to the raw columns.
 
 model = dpdist.DPMixture(row_transform=dpdist.TransformPlan(scale=True), random_state=0, max_laps=10).fit(x)
 print(f"{len(x)} pixels, {model.n_components_} clusters")

@@ -2,8 +2,8 @@
 Topics of documents
 ===================
 
-Documents share topics, each in proportions of its own, and the number of topics is learned: a hierarchical Dirichlet
-process. Here topics are bars on a grid of 8 × 8 words, so that they can be seen.
+In a hierarchical Dirichlet process all documents share topics, each document has its own proportions, and the number
+of topics is learned. Here topics are bars on a grid of 8 × 8 words, so that they can be shown as pictures.
 """
 
 # sphinx_gallery_thumbnail_number = 2
@@ -23,7 +23,7 @@ proportions = rng.dirichlet(np.full(2 * side, 0.15), size=documents)
 counts = np.stack([rng.multinomial(tokens, each @ bars) for each in proportions])
 
 # %%
-# Some of the documents, as pictures of their words.
+# Some of the documents, shown as pictures of their words.
 
 figure, axes = plt.subplots(1, 8, figsize=(10, 1.4))
 for place, document in zip(axes, counts, strict=False):
@@ -31,7 +31,7 @@ for place, document in zip(axes, counts, strict=False):
     place.set_axis_off()
 
 # %%
-# Counts are sparse where they are many; a corpus on disk goes by its path.
+# Counts may be sparse; a corpus on disk is given by its path.
 
 model = dpdist.HDPTopicModel(random_state=0, max_laps=30).fit(sparse.csr_array(counts))
 print(f"{model.n_topics_} topics after {model.n_iter_} laps")
@@ -43,7 +43,7 @@ for place, topic in zip(axes.flat, model.components_, strict=False):
     place.imshow(topic.reshape(side, side), cmap="gray_r")
 
 # %%
-# What a new document is about: expected shares of its tokens.
+# The topics of a new document: expected shares of its tokens.
 
 shares = model.transform(sparse.csr_array(counts[:1]))[0]
 for topic in np.argsort(-shares)[:3]:

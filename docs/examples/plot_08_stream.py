@@ -2,7 +2,7 @@
 One pass over a stream
 ======================
 
-``SVA`` goes over rows once, as they come, and opens a cluster for a row that none fits. Nothing is read twice.
+``SVA`` processes each row once, in the order of arrival, and opens a new cluster for a row that no cluster fits.
 """
 
 import matplotlib.pyplot as plt
@@ -21,7 +21,7 @@ def block(number):
 
 
 # %%
-# Blocks are given one after another; between them the model can be used and saved.
+# Blocks are passed one after another; between them the model can be used and saved.
 
 family = dpdist.families.IsotropicGaussian(variance=0.16)
 model = dpdist.SVA(family, concentration=1.0, random_state=0)

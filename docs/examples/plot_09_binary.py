@@ -2,7 +2,7 @@
 Binary columns
 ==============
 
-Digits as 64 pixels that are on or off, under ``Bernoulli``: a cluster is a probability for each pixel.
+Digits as 64 pixels that are on or off, with ``Bernoulli``: a cluster is a probability for each pixel.
 """
 
 import matplotlib.pyplot as plt
@@ -16,7 +16,7 @@ model = dpdist.DPMixture("bernoulli", random_state=0, max_laps=20).fit(x)
 print(f"{model.n_components_} clusters, {model.elbo_ / len(x):.3f} nats a row")
 
 # %%
-# The chance of each pixel, in the largest clusters.
+# The probability of each pixel in the largest clusters.
 
 chances = model.components_["probability"].values
 figure, axes = plt.subplots(3, 10, figsize=(10, 3.2))
@@ -27,7 +27,7 @@ for place, chance, weight in zip(axes.flat, chances, model.weights_, strict=Fals
     place.set_title(f"{weight:.3f}", fontsize=8)
 
 # %%
-# A row's responsibilities say how sure its label is.
+# A row's responsibilities show how certain its label is.
 
 sure = model.predict_proba(x).max(axis=1)
 print(f"{np.mean(sure > 0.99):.0%} of rows belong to their cluster with more than 0.99")

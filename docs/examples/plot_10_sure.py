@@ -1,9 +1,9 @@
 """
-How sure is a cluster?
-======================
+How certain is a cluster?
+=========================
 
-Refits from the model itself, from halves of the rows: what is there for a reason comes back. Two clusters here
-are apart from all else; a ring has no clusters, and where Gaussians cut it is arbitrary.
+The model is refitted to halves of the rows: clusters that are supported by the data come back. Two clusters here are
+separate from all other rows; a ring has no clusters, and the borders between its Gaussians are arbitrary.
 """
 
 import matplotlib.pyplot as plt
@@ -20,8 +20,8 @@ model = dpdist.DPMixture(random_state=0).fit(x)
 print(f"{model.n_components_} clusters")
 
 # %%
-# Jaccard coefficients of each cluster with its like in three refits: 0.85 and more is stable, less than 0.6 hardly a
-# cluster.
+# Jaccard coefficients of each cluster with its counterpart in three refits: 0.85 or more is stable, less than 0.6 is
+# hardly a cluster.
 
 found = model.stability(refits=3, max_laps=10)
 print(f"clusters in the refits: {found.n_components.min()} to {found.n_components.max()}")

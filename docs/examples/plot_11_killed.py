@@ -2,7 +2,7 @@
 Killed, and the same to the last bit
 ====================================
 
-A run with a checkpoint may end at any moment; it goes on where it was and ends where it would have.
+A run with checkpoints may be killed at any moment; it continues from the last one and gives the same result.
 """
 
 import tempfile
@@ -19,7 +19,7 @@ model = dpdist.DPMixture(random_state=0)
 whole = model.fit(x)
 
 # %%
-# ``iter_fit`` is the loop: here it is left in the middle, as by a power cut.
+# ``iter_fit`` is the loop of a fit: here it is left in the middle, as if the power had failed.
 
 folder = Path(tempfile.mkdtemp())
 for _, info in dpdist.DPMixture(random_state=0).iter_fit(x, checkpoint_path=folder / "run.zarr"):

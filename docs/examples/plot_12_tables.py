@@ -2,8 +2,8 @@
 Small tables: which family, which prior
 =======================================
 
-Two tables that many know, of less than two hundred rows. What the rows support depends on how much a cluster has to
-learn: a full covariance of 13 columns takes 104 numbers, and 178 rows do not pay for three of them.
+Two well-known tables of less than two hundred rows. The number of clusters that the rows support depends on the number
+of parameters of a cluster: a full covariance of 13 columns has 104 with its mean, and 178 rows do not support three.
 """
 
 import matplotlib.pyplot as plt
@@ -38,9 +38,8 @@ for load in (load_iris, load_wine):
     scores[name] = compare(table)
 
 # %%
-# Held-out density is what the model itself is good at, and says which family and prior describe the rows. Agreement
-# with classes is another matter: finer descriptions cut classes in pieces, and the best of the one is not the best of
-# the other.
+# The held-out density shows which family and prior describe the rows best. Agreement with classes is a different
+# question: finer descriptions divide classes, and the best by one measure is not the best by the other.
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
 for place, (name, values) in zip(axes, scores.items(), strict=True):
