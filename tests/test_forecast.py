@@ -62,10 +62,16 @@ def test_on_cores_of_one_machine_a_lap_takes_what_the_work_of_all_processes_take
     assert shared.seconds >= max(own.seconds, own.busy / cores) * (1 - 1e-9)
     if cores >= workers + 2:  # one more for the coordinator, and one for the scheduler
         assert shared.seconds == pytest.approx(own.seconds)
-    if own.busy / cores > own.seconds:  # then they wait for cores, and dearer posteriors cost as much of these
-        dearer = lap_cost(shape, replace(REAL, cores=cores, global_step=1.0), workers, True).seconds
-        more = shape.batches * shape.components * (1.0 - REAL.global_step)
-        assert dearer - shared.seconds >= more / cores * (1 - 1e-6)
+    dearer = lap_cost(shape, replace(REAL, cores=cores, global_step=1.0), workers, True).seconds
+    posteriors = shape.batches * shape.components * 1.0  # these need cores as well
+    assert dearer >= (own.busy + posteriors) / cores * (1 - 1e-6)
+
+
+@given(shapes, st.integers(1, 300), st.integers(1, 64))
+def test_workers_beyond_the_cores_of_one_machine_do_not_search_faster(shape, workers, cores) -> None:
+    plain, searched = (lap_cost(shape, replace(FREE, cores=cores, search=each), workers, True) for each in (0.0, 0.5))
+    found = searched.seconds - plain.seconds
+    assert found == pytest.approx(shape.components * 0.5 / min(workers, cores, shape.components))
 
 
 # Memory and checkpoints

@@ -59,6 +59,10 @@ class UnitCosts:
         """Seconds to transfer `size` bytes at a rate."""
         return 0.0 if rate is None else size / rate
 
+    def at_work(self, workers: int) -> int:
+        """The number of `workers` that can compute at a time: one a core, if processes share the cores."""
+        return workers if self.cores is None else max(1, min(workers, int(self.cores)))
+
     def on_cores(self, seconds: float) -> float:
         """Least wall time, in seconds, for `seconds` of work of all processes."""
         return 0.0 if self.cores is None else seconds / self.cores

@@ -8,8 +8,8 @@ workers. With tasks of t seconds that arrive at a_n, in order, the n-th ends at
 
 so idle and busy times of workers and batches are simulated, not averaged. The sums of a batch are added in a tree of
 tasks and reach the coordinator, which processes batches one after another. If all processes share the cores of one
-machine, a lap takes at least the time that these cores need for all work. The forecast assumes that every operation
-takes as long as it did in the calibration.
+machine, W is at most the number of cores, and a lap takes at least the time that these cores need for all work. The
+forecast assumes that every operation takes as long as it did in the calibration.
 """
 
 from __future__ import annotations
@@ -143,7 +143,8 @@ def lap_cost(shape: Shape, costs: UnitCosts, workers: int, dense: bool) -> LapCo
     partition = _reading(shape, costs, workers) + shape.partition_rows * row_seconds(shape, costs, dense)
     adding = costs.moved(size, costs.transfer) + (shape.batches - 1).bit_length() * size * costs.add
     fold = costs.round_trip + adding
-    ends: deque[float] = deque(maxlen=workers)  # end times of the last W tasks
+    at_work = costs.at_work(workers)
+    ends: deque[float] = deque(maxlen=at_work)  # end times of the last W tasks
     done: list[float] = []  # end time of each batch's sum
     free = scheduled = 0.0  # times at which the coordinator and the scheduler become free
     busy = own = 0.0  # seconds of work of the workers, and of these two
@@ -160,7 +161,7 @@ def lap_cost(shape: Shape, costs: UnitCosts, workers: int, dense: bool) -> LapCo
         last = 0.0
         for _ in range(tasks):
             scheduled = max(scheduled, free) + costs.task
-            last = max(scheduled, ends[0] if len(ends) == workers else 0.0) + seconds
+            last = max(scheduled, ends[0] if len(ends) == at_work else 0.0) + seconds
             ends.append(last)
             busy += seconds
         done.append(last + _levels(tasks) * (costs.round_trip + costs.task + costs.joined(size, FAN_IN)))
@@ -168,7 +169,7 @@ def lap_cost(shape: Shape, costs: UnitCosts, workers: int, dense: bool) -> LapCo
         free = max(free, end) + fold
     searches, sending = shape.components * costs.search, SENT * costs.moved(shape.sample_bytes, costs.transfer)
     ending = shape.components * costs.lap_end + sending
-    free, busy = free + ending + searches / min(workers, shape.components), busy + searches
+    free, busy = free + ending + searches / min(at_work, shape.components), busy + searches
     return LapCost(max(free, costs.on_cores(busy + own + ending)), busy)
 
 
