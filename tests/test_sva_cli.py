@@ -133,6 +133,13 @@ def test_extend_grows_a_fitted_run(run: Command, folder: Path) -> None:
     assert json.loads(run("show", "fit-grown.zarr", "--json"))["stop_reason"] == "all rows were passed"
 
 
+def test_of_an_extended_fit_rows_seen_holds_the_weight_of_its_rows(tmp_path: Path) -> None:
+    rows, weights = np.random.default_rng(0).normal(size=(80, 2)), np.repeat([0.0, 3.0], 20)
+    mixture(max_laps=2, moves=[]).fit(rows[:40], sample_weight=weights).save(tmp_path / "fit.zarr")
+    grown = dpdist.extend(tmp_path / "fit.zarr", rows[40:], sample_weight=weights, out=tmp_path / "grown.zarr")
+    assert grown.rows_seen_ == 60 + 20
+
+
 def test_a_finished_pass_has_nothing_to_resume(run: Command, folder: Path, model: str) -> None:
     before = bits(dpdist.load(folder / model))
     assert "has ended (all rows were passed); add others with: dpdist extend" in run("resume", model)

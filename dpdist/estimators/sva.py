@@ -54,7 +54,8 @@ class SVA(Clustering[SVASpec]):
     n_features_in_, feature_names_in_ : int, (D,) array of str
         Number of columns, and their names if the data had any.
     rows_seen_ : int
-        Number of rows with positive weight that were passed over.
+        Number of rows with positive weight that were passed over. If a fit was extended, the sum of the weights of its
+        rows stands for their number.
     pruned_weight_ : float
         Total weight of the rows of pruned clusters.
     history_ : xarray.Dataset
