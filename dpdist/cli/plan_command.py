@@ -65,6 +65,8 @@ def plan(
     from dpdist.runs.planning.costs import claim_costs, read_costs
     from dpdist.runs.planning.plan import plan as planned
 
+    if rows is not None and drop:
+        raise InputError("--drop leaves out columns of data that are there; with --rows, count them out in --columns.")
     known = None if costs is None else read_costs(costs)
     if save_costs is not None:
         claim_costs(save_costs)
