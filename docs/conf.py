@@ -26,7 +26,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["_build", "examples", "gallery/*.ipynb", "gallery/*.py", "gallery/*.md5", "gallery/*.json"]
-# What people write of types is text ("a whole number from 1 on"); links are made where a name is marked as one.
+# What people write of types is text ("a whole number of at least 1"); links are made where a name is marked as one.
 nitpicky = False
 suppress_warnings = ["config.cache"]  # the order of gallery pages is a class
 

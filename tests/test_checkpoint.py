@@ -136,7 +136,7 @@ def test_a_run_on_an_array_is_resumed_from_python(tmp_path) -> None:
     np.testing.assert_array_equal(again.predict(rows), whole.predict(rows))
     with pytest.raises(dpdist.CheckpointError, match="the data changed"):
         dpdist.resume(tmp_path / "run.zarr", rows + 1, max_laps=7)
-    with pytest.raises(dpdist.InputError, match="max_laps should be a whole number from 1 on"):
+    with pytest.raises(dpdist.InputError, match="max_laps should be a whole number of at least 1"):
         dpdist.resume(tmp_path / "run.zarr", rows, max_laps=0)
 
 

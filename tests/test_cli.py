@@ -419,8 +419,8 @@ def test_nothing_takes_the_place_of_what_it_is_made_from(folder, run, monkeypatc
         zarr.open_group(folder / "apart", mode="w").create_array("rows.zarr", data=np.load(folder / "rows.npy"))
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     sentence = told(folder, monkeypatch, capsys, *arguments)
-    refused = ("while it is read", "is a run or model of dpdist", "is no dpdist run", "is no report")
-    refused += ("would be one of the files of", "holds no unit costs")
+    refused = ("while it is being read", "is a run or model of dpdist", "is no dpdist run", "is no report")
+    refused += ("would become one of the input files of", "holds no unit costs")
     assert any(each in sentence for each in refused)
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 

@@ -237,7 +237,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("topics", {"effort": {"name": "effort"}}, "there is no setting effort.name; known are tolerance"),
     ("fit", {"schedule": 5}, "setting schedule should be a table, as in [schedule]; got 5."),
     ("fit", {"row_transform": "pca"}, "setting row_transform should be a table, as in [row_transform]; got 'pca'."),
-    ("fit", {"schedule": {"batches": 0}}, "setting schedule: batches should be a whole number from 1 on, or None for"),
+    (
+        "fit",
+        {"schedule": {"batches": 0}},
+        "setting schedule: batches should be a whole number of at least 1, or None for",
+    ),
     ("fit", {"schedule": {"name": "x"}}, "setting schedule: name should be 'memoized', 'stochastic' or 'batch'"),
     ("fit", {"moves": {"split": False}}, "setting moves should be a list of tables, as in [[moves]]; got"),
     (
@@ -249,9 +253,9 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("fit", {"concentration": "a"}, "concentration should be finite and above zero"),
     ("fit", {"concentration": {"shap": 1}}, "there is no setting concentration.shap; did you mean shape?"),
     ("fit", {"concentration": {"shape": -1, "rate": 1}}, "shape should be finite and above zero; got -1."),
-    ("fit", {"max_laps": True}, "max_laps should be a whole number from 1 on, or None for no bound; got True."),
-    ("fit", {"max_laps": 3.0}, "max_laps should be a whole number from 1 on"),
-    ("fit", {"random_state": -1}, "random_state should be a whole number from 0 on; got -1."),
+    ("fit", {"max_laps": True}, "max_laps should be a whole number of at least 1, or None for no bound; got True."),
+    ("fit", {"max_laps": 3.0}, "max_laps should be a whole number of at least 1"),
+    ("fit", {"random_state": -1}, "random_state should be a whole number of at least 0; got -1."),
     ("fit", {"data": 5}, "data should be a path or URL, as text, or None for none; got 5."),
     ("sva", {"holdout": ["a"]}, "holdout should be a path or URL, as text, or None for none; got ['a']."),
     ("fit", {"holdout": 3}, "holdout should be a path or URL, as text, or None for none; got 3."),
@@ -285,7 +289,7 @@ def test_a_wrong_setting_is_refused_where_it_stands(command: str, settings: dict
     [
         (b"seed = 1 # \xff", "is not UTF-8"),
         (b"seed = ", "is not TOML"),
-        (b"family = { mean = [[1.0], [1.0, 2.0]] }", "mean should be a number or one a column"),
+        (b"family = { mean = [[1.0], [1.0, 2.0]] }", "mean should be a number or one per column"),
         (None, "cannot be read"),
     ],
 )

@@ -195,7 +195,7 @@ def test_a_run_whose_folder_is_gone_stops_and_brings_nothing_back(monkeypatch, t
     time.sleep(0.2)
     assert not path.exists(), "its heart beats for nobody"
     run.checkpoint_seconds = 0.0
-    with pytest.raises(dpdist.CheckpointError, match="was moved, removed or replaced while it was written"):
+    with pytest.raises(dpdist.CheckpointError, match="was moved, removed or replaced during the run"):
         list(steps)
     assert not path.exists(), "its place is free"
 

@@ -187,7 +187,7 @@ def test_a_run_takes_the_place_of_runs_alone_and_nothing_else_takes_its(foreign:
         lambda: write_labels(dpdist.load(run)._predictor, as_source(clusters(0)), SerialBackend(), run, overwrite=True),
         lambda: write_corpus(run, [csr_array(np.eye(3, dtype=np.int32))], overwrite=True),
     ):
-        with pytest.raises(FileExistsError, match="is a run or model of dpdist, which nothing else replaces"):
+        with pytest.raises(FileExistsError, match="is a run or model of dpdist, which other data do not replace"):
             replace()
     assert dpdist.load(run).elbo_ == before
     begun(run, clusters(1))
@@ -201,7 +201,7 @@ def test_a_link_to_nowhere_is_told_before_anything_is_done(run: Path) -> None:
         lambda: write_labels(dpdist.load(run)._predictor, rows, SerialBackend(), link),
         lambda: write_corpus(link, [csr_array(np.eye(3, dtype=np.int32))]),
     ):
-        with pytest.raises(dpdist.InputError, match=r"link is a link to gone, which is not there; create that, or"):
+        with pytest.raises(dpdist.InputError, match=r"link is a link to gone, which does not exist; create it, or"):
             write()
     (run.parent / "gone").mkdir()
     begun(link, clusters(0))
@@ -214,7 +214,7 @@ def test_nothing_is_written_into_the_folders_of_a_run(run: Path) -> None:
         inside = run / folder / "it"
         inside.parent.mkdir(exist_ok=True)
         for write in (begun, lambda out, _: write_labels(found, rows, SerialBackend(), out)):
-            with pytest.raises(dpdist.InputError, match=r"it lies within the run .*run.zarr, which removes what"):
+            with pytest.raises(dpdist.InputError, match=r"it lies within the run .*run.zarr, which deletes files"):
                 write(inside, clusters(0))
     write_labels(found, rows, SerialBackend(), run / "labels")
     (run.parent / "objects").mkdir()

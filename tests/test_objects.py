@@ -108,11 +108,11 @@ CALLS = {
         ("http://host/run.zarr", r"should begin with one of s3://, gs://, az://"),
         ("s3://", "names no bucket; give one, as in s3://bucket/name.zarr"),
         ("s3:///run.zarr", "names no bucket"),
-        ("s3://bucket", "names a bucket and nothing in it; give a name too, as in s3://bucket/run.zarr"),
-        ("s3://bucket/", "names a bucket and nothing in it"),
-        ("s3://bucket//run.zarr", "should have a name between any two slashes, other than . and ..; correct it"),
-        ("s3://bucket/runs//run.zarr/", "should have a name between any two slashes"),
-        ("s3://bucket/runs/../run.zarr", "should have a name between any two slashes"),
+        ("s3://bucket", "names only a bucket; add a name, as in s3://bucket/run.zarr"),
+        ("s3://bucket/", "names only a bucket"),
+        ("s3://bucket//run.zarr", "should have a name other than . and .. between any two slashes; correct the URL"),
+        ("s3://bucket/runs//run.zarr/", "should have a name other than . and .. between any two slashes"),
+        ("s3://bucket/runs/../run.zarr", "should have a name other than . and .. between any two slashes"),
     ],
 )
 def test_urls_that_cannot_be_are_refused(url, sentence) -> None:
@@ -136,7 +136,9 @@ def test_without_obstore_it_is_said_what_to_install(monkeypatch) -> None:
 @pytest.mark.parametrize("attempts", ["0", "many", "-1"])
 def test_attempts_that_are_no_number_are_refused(attempts) -> None:
     with environment({**settings_for(9), "AWS_MAX_ATTEMPTS": attempts}):  # noqa: SIM117
-        with pytest.raises(InputError, match=f"AWS_MAX_ATTEMPTS should be a whole number from 1 on; got {attempts}"):
+        with pytest.raises(
+            InputError, match=f"AWS_MAX_ATTEMPTS should be a whole number of at least 1; got {attempts}"
+        ):
             place_of("s3://bucket/run.zarr")
 
 
@@ -226,7 +228,7 @@ def test_a_profile_gives_the_endpoint_where_the_environment_has_keys_and_region(
     [
         ({"AWS_PROFILE": "nobody"}, r"profile .* cannot be used \(The config profile \(nobody\) could not be found\)"),
         ({"AWS_PROFILE": "wrong"}, r"profile .* cannot be used \(Invalid endpoint: localhost:9000\)"),
-        ({"AWS_ACCESS_KEY_ID": "a"}, "AWS_ACCESS_KEY_ID is set alone; set both"),
+        ({"AWS_ACCESS_KEY_ID": "a"}, "only AWS_ACCESS_KEY_ID is set; set both"),
         ({"AWS_ENDPOINT_URL": ""}, "AWS_ENDPOINT_URL should be a URL such as .*; got ''"),
         ({"AWS_ENDPOINT_URL_S3": "localhost:9000"}, "AWS_ENDPOINT_URL_S3 should be a URL .*; got 'localhost:9000'"),
     ],
@@ -457,7 +459,7 @@ def test_files_are_converted_to_a_url_where_it_was_left(url, tmp_path, monkeypat
     convert(tmp_path / "other.npy", where, overwrite=True)
     assert as_source(where).shape == (300, 3)
     place_of(f"{url}/mine").replace("letter.txt", b"mine")
-    with pytest.raises(OutputExistsError, match="holds what is not Zarr"):
+    with pytest.raises(OutputExistsError, match="holds other data than Zarr"):
         convert(file, f"{url}/mine", overwrite=True)
 
 

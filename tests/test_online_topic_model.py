@@ -309,7 +309,7 @@ def test_a_saved_online_model_is_no_run(tmp_path: Path, fitted) -> None:
         ),
         ({"schedule": Stochastic(lookahead=1)}, "leave lookahead"),
         ({"max_laps": None}, "max_laps or max_time"),
-        ({"max_laps": 0}, "max_laps should be a whole number from 1 on"),
+        ({"max_laps": 0}, "max_laps should be a whole number of at least 1"),
         ({"initial_topics": 0}, "initial_topics should be a whole number"),
         ({"pseudocount": -1.0}, "pseudocount"),
     ],

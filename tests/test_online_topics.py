@@ -214,7 +214,7 @@ def test_mini_batches_that_do_not_fit_are_refused() -> None:
         partial_step(problem, documents[:, :30], 60, state)
     with pytest.raises(InputError, match="60 documents or more"):
         partial_step(problem, documents, 10, state)
-    with pytest.raises(InputError, match="iterations of OnlinePlan should be a whole number from 1 on; got 0"):
+    with pytest.raises(InputError, match="iterations of OnlinePlan should be a whole number of at least 1; got 0"):
         OnlinePlan(iterations=0)
     with pytest.raises(InputError, match="'shared' or 'free'; got 'tied'"):
         OnlinePlan(restricted="tied")  # type: ignore[arg-type]

@@ -201,7 +201,9 @@ def test_a_group_is_believed_only_if_every_file_is_what_was_written_and_no_other
             place.group("g", digests)
         place.replace(f"g/{name}", data)
     place.create("g/inner/array/c/1", b"8")
-    with pytest.raises(CheckpointError, match=rf"^{label}/inner/array/c/1 is no part of what was written; remove it"):
+    with pytest.raises(
+        CheckpointError, match=rf"^{label}/inner/array/c/1 is not one of the files that dpdist wrote; remove it"
+    ):
         place.group("g", digests)
     place.remove("g/inner/array/c/1")
     assert place.group("g", digests)["inner/array"][...].tolist() == [0, 1, 2]

@@ -728,7 +728,7 @@ def test_a_refused_extension_spares_what_it_would_have_replaced(tmp_path: Path, 
 
 def test_an_extension_onto_its_own_model_does_not_lose_it(model_path: Path) -> None:
     before = dpdist.load(model_path)
-    with pytest.raises(dpdist.InputError, match="while it is read"):
+    with pytest.raises(dpdist.InputError, match="while it is being read"):
         dpdist.extend(model_path, grid(7, 600), out=model_path, overwrite=True)
     assert bits(dpdist.load(model_path)) == bits(before)
 

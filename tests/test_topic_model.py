@@ -344,7 +344,9 @@ def test_parameters_out_of_range_are_refused(choice: dict, parameters: dict, sen
 )
 def test_plans_are_of_whole_numbers(kind: type, names: tuple[str, ...], least: int) -> None:
     for name, wrong in itertools.product(names, (least - 1, least + 0.5, np.nan, "many", True, None)):
-        with pytest.raises(InputError, match=f"^{name} of {kind.__name__} should be a whole number from {least} on"):
+        with pytest.raises(
+            InputError, match=f"^{name} of {kind.__name__} should be a whole number of at least {least}"
+        ):
             kind(**{name: wrong})
 
 
@@ -386,12 +388,12 @@ def test_scores_of_nothing_are_refused(fitted) -> None:
         with pytest.raises(InputError, match="share should be finite and above zero and below 1"):
             fitted.score(blocks(5), share=share)
     for key in (-1, 1.5, "a", None):
-        with pytest.raises(InputError, match="random_state should be a whole number from 0 on"):
+        with pytest.raises(InputError, match="random_state should be a whole number of at least 0"):
             fitted.score(blocks(5), random_state=key)
     for words in (0, -1, 2.5, "a"):
-        with pytest.raises(InputError, match="words should be a whole number from 1 on"):
+        with pytest.raises(InputError, match="words should be a whole number of at least 1"):
             fitted.top_words(VOCABULARY, words)
-        with pytest.raises(InputError, match="words should be a whole number from 2 on"):
+        with pytest.raises(InputError, match="words should be a whole number of at least 2"):
             fitted.coherence(blocks(5), words)
     with pytest.raises(InputError, match="a vocabulary of two words or more"):
         coherence(np.ones((3, 1)), blocks(5)[:, :1])
@@ -543,7 +545,7 @@ def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(run: Command, topic
         (["topics", "corpus.zarr", "--out", "x.zarr", "--learn", "alpha"], "learn should be a sequence of names"),
         (["topics", "corpus.zarr", "--out", "x.zarr", "--config", "named.toml"], "setting schedule should be a table"),
         (["topics", "corpus.zarr"], "topics.zarr exists"),
-        (["resume", "topics.zarr", "--max-laps", "0", "--serial"], "max_laps should be a whole number from 1 on"),
+        (["resume", "topics.zarr", "--max-laps", "0", "--serial"], "max_laps should be a whole number of at least 1"),
         (["resume", "topics.zarr", "--max-time", "0", "--serial"], "max_time should be finite and above zero"),
         (["score", "topics.zarr", "wide.zarr"], "got 13; words from 12 on were not there"),
         (["score", "topics.zarr", "turned.zarr"], "column 0 is 'word11' and was 'word0'"),

@@ -111,7 +111,7 @@ def whole(least: int, most: int | None = None) -> Wanted[int]:
             return False
         return least <= int(found) and (most is None or int(found) <= most)
 
-    return Wanted(f"a whole number from {least} {'on' if most is None else f'to {most}'}", holds, int)
+    return Wanted(f"a whole number {f'of at least {least}' if most is None else f'from {least} to {most}'}", holds, int)
 
 
 def number(
@@ -154,7 +154,7 @@ def numbers(*, positive: bool = False, dimensions: int = 1) -> Wanted[npt.ArrayL
             return False
         return bool(np.isfinite(array).all() and (not positive or (array > 0).all()))
 
-    told = "a number or one a column" if dimensions == 1 else "a number, one a column or a matrix"
+    told = "a number or one per column" if dimensions == 1 else "a number, one per column or a matrix"
     return Wanted(f"{told}, finite{' and above zero' if positive else ''}", holds)
 
 

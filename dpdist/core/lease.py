@@ -34,7 +34,8 @@ FAREWELL = 10.0
 FOLDER = "leases"
 #: What to do about a damaged lease, whose owner is unknown.
 _REMEDY = (
-    f"a coordinator that lives mends it within {BEAT:.0f} s, so try again then; if it still is, none does: remove it."
+    f"a running coordinator rewrites it within {BEAT:.0f} s, so try again after that. If it is still damaged then, no "
+    "coordinator is running: remove the file."
 )
 _PROC = Path("/proc")
 
@@ -84,20 +85,20 @@ class Lease:
         """Raise :class:`LeaseHeldError` if another coordinator took over, or the run is gone."""
         if self._is_gone():
             raise LeaseHeldError(
-                f"{self._place.label} was moved, removed or replaced while it was written; this run stops. If it was "
-                "moved, go on where it is now with: dpdist resume; else what it stored is gone, and begin it again."
+                f"{self._place.label} was moved, removed or replaced during the run, which therefore stops. If it was "
+                "moved, continue it at its new path with: dpdist resume. Otherwise its results are lost: start anew."
             )
         if self._seen() != self.number or self._overtaken:
             number, found = latest_lease(self._place)
             found = None if number == self.number else found  # the new owner is gone again
             if found is not None and Owner(**found["owner"]) == self._owner:
                 raise LeaseHeldError(
-                    f"something later in this process went on with {self._place.label}; this one stops, and nothing is "
-                    "lost."
+                    f"this process opened {self._place.label} a second time and continued it there; the earlier run "
+                    "stops, and nothing is lost."
                 )
             raise LeaseHeldError(
-                f"another coordinator ({describe(found)}) took over {self._place.label} while this one was silent; "
-                "this one stops, and nothing is lost."
+                f"another coordinator ({describe(found)}) took over {self._place.label} because this one gave no sign "
+                "of life; this one stops, and nothing is lost."
             )
 
     def release(self) -> None:
@@ -218,7 +219,7 @@ def lives(place: Place, number: int, found: Beat, say: Callable[[str], None] | N
     if not only_silence_tells(place, found):
         return not _is_over(found)
     if say is not None:
-        say(f"watching for {SILENCE:.0f} s whether the coordinator on {found['owner']['host']} still lives")
+        say(f"checking for {SILENCE:.0f} s whether the coordinator on {found['owner']['host']} is still running")
     deadline = time.monotonic() + SILENCE
     while time.monotonic() < deadline:
         time.sleep(min(1.0, SILENCE / 4))

@@ -34,10 +34,12 @@ def check_apart(out: str | os.PathLike[str], *read: str | os.PathLike[str]) -> N
     inputs."""
     for each in read:
         if _holds(os.fspath(out), os.fspath(each)):
-            raise InputError(f"the result would replace {each} while it is read; name another place with out=PATH.")
+            raise InputError(
+                f"the result would replace {each} while it is being read; choose another path with out=PATH."
+            )
         if _is_among(os.fspath(out), os.fspath(each)):
             raise InputError(
-                f"{out} would be one of the files of {each}, which are read; name a place apart with out=PATH."
+                f"{out} would become one of the input files of {each}; choose a path outside them with out=PATH."
             )
 
 
@@ -100,7 +102,7 @@ def claim_url(url: str, overwrite: bool) -> None:
     if METADATA in names and not overwrite and PLAN not in names:
         raise OutputExistsError(f"{url} exists; choose another name, or replace it with overwrite=True.")
     if names and not {METADATA, PLAN} & set(names):
-        raise OutputExistsError(f"{url} holds what is not Zarr, so it is not replaced; choose another name.")
+        raise OutputExistsError(f"{url} holds other data than Zarr, so it is not replaced; choose another name.")
 
 
 def claim_output(out: str | os.PathLike[str], overwrite: bool) -> None:
@@ -122,7 +124,8 @@ def _refuse_run(place: Place) -> None:
     """Raise :class:`OutputExistsError` if a run or model is at a place."""
     if any(place.names(folder) for folder in _RUN_MARKS):
         raise OutputExistsError(
-            f"{place.label} is a run or model of dpdist, which nothing else replaces; remove it or choose another name."
+            f"{place.label} is a run or model of dpdist, which other data do not replace; remove it or choose another "
+            "name."
         )
 
 
@@ -165,7 +168,7 @@ def check_parent(target: Path) -> None:
         raise InputError(f"the folder {target.absolute().parent} does not exist; create it first.")
     if target.is_symlink() and not target.exists():
         raise InputError(
-            f"{target} is a link to {target.readlink()}, which is not there; create that, or remove the link."
+            f"{target} is a link to {target.readlink()}, which does not exist; create it, or remove the link."
         )
     refuse_within_run(target.resolve().as_posix())
 
@@ -178,7 +181,7 @@ def refuse_within_run(where: str) -> None:
             run = place_of("/".join(parts[:above]))
             if run.names("leases") and any(map(run.names, _RUN_MARKS)):
                 raise InputError(
-                    f"{where} lies within the run {run.label}, which removes what it does not know; name another place."
+                    f"{where} lies within the run {run.label}, which deletes files of others; choose another path."
                 )
 
 

@@ -142,5 +142,5 @@ def _judged(data: bytes | None, digest: str | None) -> str | None:
     if data is None:
         return "is missing; restore it from a copy."
     if digest is None:
-        return "is no part of what was written; remove it."
+        return "is not one of the files that dpdist wrote; remove it."
     return None if digest_of(data) == digest else "is damaged; restore it from a copy."

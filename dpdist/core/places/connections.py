@@ -97,7 +97,7 @@ def parts_of(url: str) -> tuple[str, str, str]:
         raise InputError(f"{url} names no bucket; give one, as in {scheme}://bucket/name.zarr.")
     inside = prefix.rstrip("/")
     if inside and not {"", ".", ".."}.isdisjoint(inside.split("/")):  # else one place would have several names
-        raise InputError(f"{url} should have a name between any two slashes, other than . and ..; correct it.")
+        raise InputError(f"{url} should have a name other than . and .. between any two slashes; correct the URL.")
     return scheme, bucket, inside
 
 
@@ -105,7 +105,9 @@ def _retry(environment: dict[str, str], patience: float) -> RetryConfig:
     """The retry configuration: within `patience` seconds, with pauses from a tenth of a second to five seconds."""
     attempts = environment.get("AWS_MAX_ATTEMPTS", "1000")
     if not attempts.isdecimal() or int(attempts) < 1:
-        raise InputError(f"AWS_MAX_ATTEMPTS should be a whole number from 1 on; got {attempts}. Correct or unset it.")
+        raise InputError(
+            f"AWS_MAX_ATTEMPTS should be a whole number of at least 1; got {attempts}. Correct or unset it."
+        )
     return {
         "max_retries": int(attempts) - 1,
         "retry_timeout": datetime.timedelta(seconds=patience),
@@ -121,7 +123,7 @@ def _aws_config(environment: dict[str, str]) -> tuple[S3Config, Boto3CredentialP
     """Settings that the environment leaves open, taken from boto3's profiles and roles."""
     set_keys = [name for name in _KEYS if name in environment]
     if len(set_keys) == 1:
-        raise InputError(f"{set_keys[0]} is set alone; set both of {' and '.join(_KEYS)}, or neither.")
+        raise InputError(f"only {set_keys[0]} is set; set both of {' and '.join(_KEYS)}, or neither.")
     keys = bool(set_keys) or environment.get("AWS_SKIP_SIGNATURE", "").lower() == "true"
     region = "AWS_REGION" in environment or "AWS_DEFAULT_REGION" in environment
     endpoint = _endpoint(environment) is not None
@@ -195,10 +197,13 @@ def _sentence(url: str, text: str) -> Exception:
     if "169.254.169.254" in text or "/latest/api/token" in text:
         return WrongStoreError(_NO_CREDENTIALS)
     if "configured region" in text or "PermanentRedirect" in text:
-        return WrongStoreError(f"{url} is in another region than was said; set AWS_REGION to the bucket's.")
+        return WrongStoreError(
+            f"{url} is in another region than the configured one; set AWS_REGION to the bucket's region."
+        )
     if re.search(r"status code: 40[13]\b", text):
         return AccessDeniedError(
-            f"access to {url} was denied ({reason}); check the credentials, and that they may read, list and write."
+            f"access to {url} was denied ({reason}); check the credentials and their permissions to read, "
+            "list and write."
         )
     kind = BrokenAnswerError if re.search(_BROKEN, text) else ObjectStoreError
     return kind(

@@ -61,7 +61,7 @@ class ObjectPlace(Place):
         self.label, self.patience = url, patience
         _, bucket, prefix = parts_of(url)
         if not prefix:
-            raise InputError(f"{url} names a bucket and nothing in it; give a name too, as in s3://{bucket}/run.zarr.")
+            raise InputError(f"{url} names only a bucket; add a name, as in s3://{bucket}/run.zarr.")
         self._store = connected(url, patience)
         self._obstore = library("obstore")
         self._told = functools.partial(told, url)
@@ -160,7 +160,7 @@ class ObjectPlace(Place):
                     signed = {_WRITER: writer}
                     self._obstore.put(self._store, name, data, mode="create", use_multipart=False, attributes=signed)
                 except exceptions.AlreadyExistsError:
-                    return FileExistsError(f"{self.label}: {name} is being written by another; try again.")
+                    return FileExistsError(f"{self.label}: {name} is being written by another process; try again.")
         except (AccessDeniedError, WrongStoreError):
             raise
         except ObjectStoreError as error:
