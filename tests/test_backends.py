@@ -185,7 +185,9 @@ def test_rows_that_another_cluster_holds_are_refused_in_a_sentence(dask_backend)
         Client(cluster, set_as_default=False) as other,
     ):
         array = other.persist(da.ones((20, 2), chunks=(5, 2)))
-        with pytest.raises(InputError, match=r"persisted on the Dask cluster at .*Give the data as they were before"):
+        with pytest.raises(
+            InputError, match=r"persisted on the Dask cluster at .*Pass the data that were not persisted"
+        ):
             fitted(array, dask_backend)
 
 
@@ -206,7 +208,7 @@ def test_rows_that_went_with_their_cluster_are_told_whoever_asks() -> None:
         lambda: dpdist.SVA().fit(bag),
     ]
     for ask in asked:
-        with pytest.raises(InputError, match="persisted on a Dask cluster that is gone"):
+        with pytest.raises(InputError, match="persisted on a Dask cluster that ended"):
             ask()
 
 

@@ -247,8 +247,8 @@ def test_convert_then_fit(folder) -> None:
         (["convert", "s3://bucket/x.csv", "--out", "x.zarr"], "s3://bucket/x.csv is a URL, and files of rows or"),
         (["corpus", "s3://bucket/x.npz", "--out", "x.zarr"], "s3://bucket/x.npz is a URL, and files of rows or"),
         (["fit", "github://a/rows.zarr", "--out", "x.zarr"], "github://a/rows.zarr cannot be read by its URL alone"),
-        (["fit", "rows.zarr", "--out", "x.zarr", "--scheduler", "nope"], "should be as in tcp://127.0.0.1:8786"),
-        (["fit", "rows.zarr", "--out", "x.zarr", "--scheduler", ""], "should be as in tcp://127.0.0.1:8786"),
+        (["fit", "rows.zarr", "--out", "x.zarr", "--scheduler", "nope"], "should look like tcp://127.0.0.1:8786"),
+        (["fit", "rows.zarr", "--out", "x.zarr", "--scheduler", ""], "should look like tcp://127.0.0.1:8786"),
         (["fit", "rows.zarr", "--out", "x.zarr", "--concentration", "-1"], "concentration"),
         (["fit", "rows.zarr", "--out", "x.zarr", "--config", "none.toml"], "cannot be read"),
         (["fit", "rows.zarr", "--out", "x.zarr", "--family", "poisson", "--serial"], "counts"),
@@ -311,14 +311,16 @@ def test_what_a_machine_refuses_is_a_sentence(folder, monkeypatch, capsys, error
 def test_what_is_no_address_of_a_scheduler_is_refused_without_asking(address: str, monkeypatch) -> None:
     monkeypatch.setattr("dpdist.execution.connecting.rpc", None)
     monkeypatch.setattr("dpdist.execution.connecting.Client", None)
-    with pytest.raises(dpdist.InputError, match=f"should be as in tcp://127.0.0.1:8786; got '{address}'"):
+    with pytest.raises(dpdist.InputError, match=f"should look like tcp://127.0.0.1:8786; got '{address}'"):
         connect(address)
 
 
 def test_who_never_answers_is_not_waited_for_any_longer_than_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         address = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
-        with pytest.raises(dpdist.InputError, match=rf"no Dask scheduler answers at {address} \(none within 0.2 s\)"):
+        with pytest.raises(
+            dpdist.InputError, match=rf"no Dask scheduler answers at {address} \(no answer within 0.2 s\)"
+        ):
             connect(address, timeout=0.2)
 
 

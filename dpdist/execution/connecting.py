@@ -120,9 +120,9 @@ def client_of(address: str, timeout: float = 10.0, security: Security | None = N
         advice = (
             "Start one with: dask scheduler --host 127.0.0.1"
             if security is None
-            else "Check that it runs, and that its certificates were signed by the same authority."
+            else "Check that the scheduler is running and that its certificates were signed by the same authority."
         )
-        reason = str(error) or f"none within {timeout:g} s"
+        reason = str(error) or f"no answer within {timeout:g} s"
         raise InputError(f"no Dask scheduler answers at {address} ({reason}). {advice}") from error
 
 
@@ -132,7 +132,7 @@ def _was_gone(error: OSError) -> bool:
 
 def check_address(address: str) -> None:
     """Raise :class:`InputError` unless `address` is a valid address with a port."""
-    wrong = f"the address of a scheduler should be as in tcp://127.0.0.1:8786; got {address!r}"
+    wrong = f"the address of a scheduler should look like tcp://127.0.0.1:8786; got {address!r}"
     try:
         scheme, place = parse_address(address)
         get_backend(scheme)

@@ -94,8 +94,8 @@ class DaskBackend(Backend):
     ) -> None:
         if client.asynchronous:
             raise InputError(
-                "a Dask client should wait for its answers; got an asynchronous one. Use Client(address) in another "
-                "thread, as with asyncio.to_thread, or iter_fit(x, backend=dpdist.execution.SerialBackend())."
+                "a Dask client should be synchronous; got an asynchronous one. Use Client(address) in another thread, "
+                "for example with asyncio.to_thread, or iter_fit(x, backend=dpdist.execution.SerialBackend())."
             )
         self._ending = ending
         self.client, self._owned, self.limits = client, owned, limits or TaskLimits()
@@ -276,18 +276,18 @@ class DaskBackend(Backend):
         if "stuck" in told:
             self._restarts += 1
             self._stuck[told["key"], told["stuck"]] += 1
-            logger.warning("%s does not come forward; its worker is restarted", told["stuck"])
+            logger.warning("%s does not finish; its worker is restarted", told["stuck"])
         else:
             self._tries += 1
-            logger.warning("%s failed with %s and is tried again", told["failed"], told["reason"])
+            logger.warning("%s failed with %s and will be tried again", told["failed"], told["reason"])
 
     def _own(self, future: Future) -> Future:
         """The same result as a future of this backend's client."""
         there, here = (client.scheduler.address for client in (require_held(future).client, self.client))
         if there != here:
             raise InputError(
-                f"the data are persisted on the Dask cluster at {there}, and the work is for the one at {here}. Give "
-                "the data as they were before that, or use that cluster."
+                f"the data are persisted on the Dask cluster at {there}, but the work runs on the cluster at {here}. "
+                f"Pass the data that were not persisted, or use the cluster at {there}."
             )
         return future if future.client is self.client else Future(future.key, self.client)
 
@@ -297,8 +297,8 @@ def require_held(future: Future) -> Future:
     client = future.client
     if client.status != "running" or future.cancelled():
         raise InputError(
-            "the data were persisted on a Dask cluster that is gone, restarted, or no longer connected by the client "
-            "that persisted them, and with that they went. Give the data as they were before that, persisted anew."
+            "the data were persisted on a Dask cluster that ended, was restarted, or is no longer connected to the "
+            "client that persisted them, so they are lost. Persist the original data again, and pass the result."
         )
     return future
 

@@ -37,7 +37,9 @@ class TaskLimits:
 
     def __post_init__(self) -> None:
         if self.attempts < 1 or min(self.stuck_after, self.idle_after, self.patience, self.period) <= 0:
-            raise InputError(f"attempts should be 1 or more, times above 0; got {self}. Give such limits.")
+            raise InputError(
+                f"attempts should be at least 1, and stuck_after, idle_after, patience and period above 0; got {self}."
+            )
 
 
 def described(key: object) -> str:
@@ -50,7 +52,7 @@ def judged(error: BaseException) -> BaseException:
     if isinstance(error, INTERRUPTIONS):
         reason = " ".join(str(error).split()) or type(error).__name__
         return ClusterLostError(
-            f"results were cancelled or lost ({reason}). See who else uses the cluster and the scheduler's log, then "
+            f"results were cancelled or lost ({reason}). Check who else uses the cluster and the scheduler's log, then "
             "resume."
         )
     if isinstance(error, ImportError):
@@ -63,8 +65,8 @@ def judged(error: BaseException) -> BaseException:
 def deadly(task: str) -> ClusterError:
     """The error of a task that killed its workers."""
     return ClusterError(
-        f"{task} could not be finished: worker processes ended while they had it, again and again, most likely killed "
-        "for want of memory. Give workers more memory, or convert the data to smaller chunks, then resume."
+        f"{task} could not be finished: its worker processes ended again and again, most likely killed because memory "
+        "ran out. Give workers more memory, or convert the data to smaller chunks, then resume."
     )
 
 
@@ -72,15 +74,15 @@ def unreadable(task: str, attempts: int, reason: str, worker: str) -> ClusterErr
     """The error of a task that could not read its inputs."""
     return ClusterError(
         f"{task} failed in {attempts} of {attempts} tries, last with {reason} (worker {worker}). "
-        "See that every worker can read the data, then resume."
+        "Check that every worker can read the data, then resume."
     )
 
 
 def stuck(task: str, times: int, seconds: float) -> ClusterError:
     """The error of a task that did not finish on several workers."""
     return ClusterError(
-        f"{task} did not finish within {seconds:g} s on {times} workers, each restarted for it. See that the "
-        "storage answers there; if a task may well take that long, allow more seconds; then resume."
+        f"{task} did not finish within {seconds:g} s on {times} workers, each of which was restarted. Check that "
+        "the storage answers on the workers. If the task needs that long, allow more seconds. Then resume."
     )
 
 
@@ -96,13 +98,13 @@ def nobody_there(address: str, seconds: float) -> ClusterLostError:
     """The error of a cluster without workers, or without answers."""
     return ClusterLostError(
         f"the Dask cluster at {address} had no worker, or did not answer, for {seconds:g} s. "
-        "See what became of its workers, start them again, then resume."
+        "Find out why its workers ended, start them again, then resume."
     )
 
 
 def nobody_works(address: str, seconds: float) -> ClusterLostError:
     """The error of a cluster whose workers are idle although tasks are waiting: Dask has lost track of the tasks."""
     return ClusterLostError(
-        f"no worker of the Dask cluster at {address} did anything for {seconds:g} s, though there is work. "
-        "See whether they are paused for want of memory, then resume."
+        f"no worker of the Dask cluster at {address} was active for {seconds:g} s, although tasks are waiting. "
+        "Check whether the workers are paused because they lack memory, then resume."
     )

@@ -48,8 +48,8 @@ class PersistentNanny(Nanny):
             if self.status in _ENDING:
                 return self.status
             await asyncio.sleep(_BETWEEN)
-        await super().close(reason="the worker process ends whenever it is started")
-        raise RuntimeError("the worker process ends whenever it is started")
+        await super().close(reason="the worker process ended after every start")
+        raise RuntimeError("the worker process ended after every start")
 
     def _kill_starting(self) -> None:
         if self.process is not None and self.process.pid is not None:

@@ -25,7 +25,7 @@ def refusal(theirs: Mapping[str, str | None], ours: Mapping[str, str], host: str
         return None
     told = " and ".join(f"{name} {found.get(name) or 'not installed'} instead of {ours[name]}" for name in other)
     return InputError(
-        f"the worker on {host} has {told}; install the coordinator's version there, or give that host up."
+        f"the worker on {host} has {told}; install the coordinator's version there, or leave that host out."
     )
 
 

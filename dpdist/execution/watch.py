@@ -79,7 +79,7 @@ class Watch:
             raise nobody_works(address, self._limits.idle_after)
         if now - self._peopled > _TELL_AFTER and not self._told:
             self._told = True
-            logger.warning("the cluster at %s has no worker, or does not answer; waiting for workers", address)
+            logger.warning("the cluster at %s has no workers, or does not answer; waiting for workers", address)
 
 
 def ask(client: Client, question: Coroutine[object, None, Answer]) -> Answer | None:
