@@ -230,7 +230,9 @@ def test_an_owner_elsewhere_is_refused_while_it_beats_and_followed_when_it_is_si
     monkeypatch.setattr(lease, "SILENCE", SILENCE)
     taken = take_lease(place, say=said.append)
     assert taken.number == 2 and taken.usurped
-    assert all("checking for" in sentence and "node7 is still running" in sentence for sentence in said) and len(said) == 2
+    assert (
+        all("checking for" in sentence and "node7 is still running" in sentence for sentence in said) and len(said) == 2
+    )
     taken.release()
 
 

@@ -84,11 +84,11 @@ class Unsteady(ArraySource):
     ("law", "sentence"),
     [
         ("steady", "same rows each time"),
-        ("sparse", "sparse or dense as the source says"),
+        ("sparse", "sparse or dense as the source declares"),
         ("numbers", "rows are numbers"),
-        ("weights", "no less than 0"),
-        ("weighing", "where the source says so"),
-        ("names", "names are one a column"),
+        ("weights", "not below 0"),
+        ("weighing", "partitions have weights if the source has weights"),
+        ("names", "one name per column"),
     ],
 )
 def test_a_source_that_breaks_a_law_is_found(law: str, sentence: str) -> None:
@@ -155,23 +155,23 @@ class Broken(Poisson):
 
 
 BREAKS = {
-    "defaults": "left alone by defaults",
-    "dtype": "precision asked for",
+    "defaults": "defaults do not change given",
+    "dtype": "have the requested dtype",
     "ones": "last statistic",
-    "sparse": "statistics of dense ones",
-    "neighbours": "depend on no other row",
-    "base measure": "an entry a row",
+    "sparse": "same statistics as dense rows",
+    "neighbours": "statistics of a row do not depend on other rows",
+    "base measure": "one entry per row",
     "base of others": "base measure of a row",
     "nothing": "evidence of no rows",
-    "others": "evidence of no rows|depends on no other|is the gradient|are the gradient",
+    "others": "evidence of no rows|not depend on other components|is the gradient|are the gradient",
     "gradient": "are the gradient",
-    "predictive": "difference of evidences",
-    "width": "width of the rows",
+    "predictive": "difference of log evidences",
+    "width": "as many columns as the rows",
     "draws": "come from the predictive",
-    "generator": "depend on the generator given",
+    "generator": "depend only on the given generator",
     "constants": "it sums to 1",
-    "components": "are of the components asked for",
-    "every component": "a component is described at a time",
+    "components": "come from the requested components",
+    "every component": "descriptions have one entry per component",
 }
 COUNTS = np.random.default_rng(3).poisson([2.0, 5.0], size=(60, 2)).astype(float)
 
@@ -234,8 +234,8 @@ class Blurred(Gaussian):
 @pytest.mark.parametrize(
     ("family", "law"),
     [
-        (Unmoved(), "moving rows"),
-        (Straight(scale=np.diag([1.0, 9.0])), "turning rows"),
+        (Unmoved(), "shifting rows"),
+        (Straight(scale=np.diag([1.0, 9.0])), "rotating rows"),
         (Short(), "it sums to 1"),
         (Blurred(), "come from the predictive"),
     ],
@@ -280,15 +280,15 @@ class Deviant(GeometricSticks):
 
 
 DEVIATIONS = {
-    "nothing": "evidence of no counts",
-    "many": "evidence of many counts",
-    "empty": "without rows adds no evidence",
+    "nothing": "evidence of zero counts",
+    "many": "have the evidence of each alone",
+    "empty": "empty component at the end does not change the evidence",
     "gradient": "are the gradient",
     "order": "descending counts",
     "sum": "sum to 1",
-    "negative": "no less than 0",
-    "even": "lie below the log",
-    "unordered": "order of counts is of no consequence",
+    "negative": "are not negative",
+    "even": "at most the logs of",
+    "unordered": "order of counts does not matter",
 }
 
 
@@ -357,14 +357,14 @@ WRONG = {
     "nothing": "proposes something",
     "rows": "measurements add over rows",
     "entropy": "measured entropies add over rows",
-    "lost": "replacements hold the removed rows",
+    "lost": "replacements keep the sums of the removed components",
     "linear": "entropies of replacements are linear",
-    "heirs": "every replacement has an heir",
-    "twice": "identities pass on once",
-    "others": "identities pass on once",
+    "heirs": "heirs has one entry per replacement",
+    "twice": "heirs are different removed components",
+    "others": "heirs are different removed components",
     "gain": "a gain is the change of the ELBO",
     "shape": "has the shape of a measurement",
-    "carried": "what goes on",
+    "carried": "the next lap starts with all carried rows",
 }
 
 
@@ -400,7 +400,7 @@ class Forgetful(Merge):
 
 
 def test_a_part_that_does_not_come_back_is_found() -> None:
-    with pytest.raises(AssertionError, match="what is read is what was stored: held"):
+    with pytest.raises(AssertionError, match="a part does not change when stored: held"):
         check_stored(Forgetful())
 
 

@@ -14,22 +14,22 @@ def check_allocation(allocation: Allocation, seed: int = 0) -> None:
     rng = np.random.default_rng(seed)
     size = 4 if allocation.max_components is None else min(4, allocation.max_components)
     counts = np.sort(rng.gamma(1.0, 30.0, size=size))[::-1]
-    hold("the evidence of no counts is 0", np.asarray(allocation.log_evidence(np.zeros(size))), 0.0)
+    hold("the evidence of zero counts is 0", np.asarray(allocation.log_evidence(np.zeros(size))), 0.0)
     check_gradient(allocation.log_evidence, allocation.log_weights(counts)[None], counts[None])
     found = allocation.merge_gains(counts)
-    hold("merges gain the change of the evidence", found, Allocation.merge_gains(allocation, counts))
+    hold("merge gains are changes of the log evidence", found, Allocation.merge_gains(allocation, counts))
     weights, rest = allocation.weights(counts)
     hold("weights and rest sum to 1", np.asarray(weights.sum() + rest), 1.0)
-    assert (weights >= 0).all() and rest >= 0, "weights and rest are no less than 0"
+    assert (weights >= 0).all() and rest >= 0, "weights and rest are not negative"
     above = np.log(weights) + 1e-9 - allocation.log_weights(counts)
-    assert (above >= 0).all(), "expected log weights lie below the log of expected weights"
+    assert (above >= 0).all(), "expected log weights are at most the logs of expected weights"
     several = np.stack([counts, rng.permutation(counts), 2 * counts])
     alone = [allocation.log_evidence(each) for each in several]
-    hold("the evidence of many counts is that of each", allocation.log_evidence(several), alone)
+    hold("several counts at once have the evidence of each alone", allocation.log_evidence(several), alone)
     alone = [allocation.log_weights(each) for each in several]
-    hold("the log weights of many counts are those of each", allocation.log_weights(several), alone)
+    hold("several counts at once have the log weights of each alone", allocation.log_weights(several), alone)
     longer = np.asarray(allocation.log_evidence(np.append(counts, 0.0)))
-    hold("a component without rows adds no evidence at the end", longer, allocation.log_evidence(counts))
+    hold("an empty component at the end does not change the evidence", longer, allocation.log_evidence(counts))
     check_stored(allocation)
     best = float(allocation.log_evidence(counts))
     if allocation.ordered:
@@ -37,4 +37,4 @@ def check_allocation(allocation: Allocation, seed: int = 0) -> None:
             other = float(allocation.log_evidence(rng.permutation(counts)))
             assert other <= best + 1e-9 * abs(best), "descending counts have the highest evidence"
     else:
-        hold("the order of counts is of no consequence", allocation.log_evidence(counts[::-1]), best)
+        hold("the order of counts does not matter", allocation.log_evidence(counts[::-1]), best)

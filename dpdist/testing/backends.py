@@ -18,7 +18,7 @@ def check_backend(backend: Backend) -> None:
         totals = [each.total(_scaled, [shared] * len(values), values) for _ in range(3)]
         results.append(each.fetch([each.sum(refs), *totals, *refs, each.map(np.asarray, [labelled])[0]]))
     for mine, meant in zip(results[1], results[0], strict=True):
-        assert mine.tobytes() == meant.tobytes(), "a backend gives the serial backend's bits"
+        assert mine.tobytes() == meant.tobytes(), "a backend gives the same bits as the serial backend"
 
 
 def _scaled(array: np.ndarray, factor: float) -> np.ndarray:

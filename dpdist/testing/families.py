@@ -31,14 +31,14 @@ def check_family(family: Family, rows: Rows, seed: int = 0) -> None:
     moments = summarise_source(ArraySource(rows), SerialBackend()).moments()
     filled = family.with_defaults(moments)
     filled.check_moments(moments)
-    same_part("what is given is left alone by defaults", filled.with_defaults(moments), filled)
+    same_part("defaults do not change given hyperparameters", filled.with_defaults(moments), filled)
     features = filled.features(rows)
     dense = dense_rows(features)
     stats = np.random.default_rng(seed).dirichlet(np.ones(3), size=len(dense)).T @ dense
     _check_features(filled, rows, dense)
     _check_evidence(filled, stats)
     hold(
-        "the predictive is the difference of evidences",
+        "the log predictive is a difference of log evidences",
         filled.log_predictive(features, stats),
         Family.log_predictive(filled, features, stats),
     )
@@ -57,21 +57,25 @@ def _check_features(family: Family, rows: Rows, dense: np.ndarray) -> None:
     hold("the last statistic of every row is 1", dense[:, -1], 1.0)
     halves = [family.features(rows[half]) for half in (slice(None, 2), slice(2, None))]
     apart = np.concatenate([dense_rows(half) for half in halves])
-    hold("statistics of a row depend on no other row", apart, dense)
+    hold("statistics of a row do not depend on other rows", apart, dense)
     base = family.log_base_measure(rows)
-    assert base.shape == (len(dense),), "the base measure has an entry a row"
-    hold("the base measure of a row depends on no other row", family.log_base_measure(rows[:2]), base[:2])
+    assert base.shape == (len(dense),), "the base measure has one entry per row"
+    hold("the base measure of a row does not depend on other rows", family.log_base_measure(rows[:2]), base[:2])
     single = family.features(rows, np.float32)
-    assert single.dtype == np.float32, "statistics come in the precision asked for"
+    assert single.dtype == np.float32, "statistics have the requested dtype"
     np.testing.assert_allclose(
-        dense_rows(single), dense, rtol=1e-5, atol=1e-30, err_msg="float32 statistics are the same rounded"
+        dense_rows(single),
+        dense,
+        rtol=1e-5,
+        atol=1e-30,
+        err_msg="float32 statistics are rounded float64 statistics",
     )
     if family.accepts_sparse:
         thin = sparse.csr_array(rows)
         features = family.features(thin)
         assert is_sparse(features), "sparse rows have sparse statistics"
-        hold("sparse rows have the statistics of dense ones", dense_rows(features), dense)
-        hold("sparse rows have the base measure of dense ones", family.log_base_measure(thin), base)
+        hold("sparse rows have the same statistics as dense rows", dense_rows(features), dense)
+        hold("sparse rows have the same base measure as dense rows", family.log_base_measure(thin), base)
 
 
 def _check_evidence(family: Family, stats: np.ndarray) -> None:
@@ -79,9 +83,9 @@ def _check_evidence(family: Family, stats: np.ndarray) -> None:
     hold("the evidence of no rows is 0", family.log_evidence(np.zeros_like(stats)), 0.0)
     check_gradient(family.log_evidence, coefficients.T, stats)
     alone = [family.log_evidence(row[None])[0] for row in stats]
-    hold("the evidence of a component depends on no other", family.log_evidence(stats), alone)
+    hold("the evidence of a component does not depend on other components", family.log_evidence(stats), alone)
     columns = np.concatenate([family.coefficients(row[None]) for row in stats], axis=1)
-    hold("coefficients of a component depend on no other", coefficients, columns)
+    hold("coefficients of a component do not depend on other components", coefficients, columns)
 
 
 #: Number of draws, and largest error of their mean, in standard errors.
@@ -92,16 +96,16 @@ def _check_draws(family: Family, stats: np.ndarray, columns: int, seed: int) -> 
     """Draws from the predictive do not change E[eta] on average: E[eta] is the mean of its value after one more
     draw."""
     drawn = family.sample(stats, np.zeros(_DRAWS, dtype=np.intp), np.random.default_rng(seed))
-    assert drawn.shape == (_DRAWS, columns), "a draw has the width of the rows"
+    assert drawn.shape == (_DRAWS, columns), "draws have as many columns as the rows"
     change = family.coefficients(stats + family.features(drawn)).T - family.coefficients(stats).T
     error = change.std(axis=0) / np.sqrt(_DRAWS) + 1e-9 * (1.0 + np.abs(change).max(axis=0))
     assert (np.abs(change.mean(axis=0)) <= _ERRORS * error).all(), "draws come from the predictive"
     again = family.sample(stats, np.zeros(_DRAWS, dtype=np.intp), np.random.default_rng(seed))
-    np.testing.assert_array_equal(again, drawn, "draws depend on the generator given")
+    np.testing.assert_array_equal(again, drawn, "draws depend only on the given generator")
     found = family.log_predictive(family.features(drawn), stats)[:, 0] + family.log_base_measure(drawn)
     ratios = np.exp(_log_other(drawn, family.has_location) - found)
     off = abs(ratios.mean() - 1.0)
-    assert off <= _ERRORS * ratios.std() / np.sqrt(_DRAWS) + 1e-9, "the predictive has all its constants: it sums to 1"
+    assert off <= _ERRORS * ratios.std() / np.sqrt(_DRAWS) + 1e-9, "the predictive includes all constants: it sums to 1"
 
 
 def _log_other(drawn: np.ndarray, everywhere: bool) -> np.ndarray:
@@ -141,7 +145,7 @@ def _check_components(family: Family, rows: Rows, dense: np.ndarray, seed: int) 
         drawn = family.sample(halves, np.full(_DRAWS, k, dtype=np.intp), np.random.default_rng(seed))
         fits = family.log_predictive(family.features(drawn), halves)
         lead = fits[:, k] - fits[:, 1 - k]
-        law = "draws are of the components asked for"
+        law = "draws come from the requested components"
         assert lead.mean() >= -_ERRORS * lead.std() / np.sqrt(_DRAWS) - 1e-9, law
 
 
@@ -152,7 +156,7 @@ def _check_axes(family: Family, rows: Rows, seed: int) -> None:
     axes, _ = np.linalg.qr(np.random.default_rng(seed).normal(size=(columns, columns)))
     turned, moved = family.turned(axes), np.asarray(rows, dtype=np.float64) @ axes
     there, here = turned.features(moved), family.features(rows)
-    law = "turning rows and prior together changes nothing"
+    law = "rotating rows and prior together changes nothing"
     hold(law, turned.log_evidence(there.sum(axis=0)[None]), family.log_evidence(here.sum(axis=0)[None]))
 
 
@@ -163,7 +167,7 @@ def _check_origin(family: Family, rows: Rows) -> None:
     moved, features = family.about(origin), family.features(rows)
     about = moved.features(rows - origin)
     here, there = features.sum(axis=0)[None], about.sum(axis=0)[None]
-    law = "moving rows and prior together changes nothing"
+    law = "shifting rows and prior together changes nothing"
     hold(law, moved.log_evidence(there), family.log_evidence(here))
     hold(law, about @ moved.coefficients(there), features @ family.coefficients(here))
 
@@ -173,17 +177,17 @@ def _check_pass(family: Family, rows: Rows, dense: np.ndarray) -> None:
     going.advance(rows, np.ones(len(dense)))
     total = dense.sum(axis=0)
     gap = np.abs(going.table.sum(axis=0) - total) / (1.0 + np.abs(dense).sum(axis=0))
-    hold("a sequential pass shares out every row", gap, 0.0)
+    hold("a sequential pass assigns every row completely", gap, 0.0)
 
 
 def _check_description(family: Family, stats: np.ndarray) -> None:
     """Described arrays can be stored, and read without dpdist."""
     found = family.describe(stats)
     check_description(found, stats.shape[1], family)
-    assert all(len(values) == len(stats) for _, values in found.values()), "a component is described at a time"
+    assert all(len(values) == len(stats) for _, values in found.values()), "descriptions have one entry per component"
     store = MemoryStore()
     write_description(zarr.create_group(store=store), found)
     read = xr.open_zarr(store, consolidated=False)
     for name, (dims, values) in found.items():
-        assert read[name].dims == dims, f"the dimensions of {name} are read as they were described"
-        np.testing.assert_array_equal(read[name].values, values, f"{name} is read as it was described")
+        assert read[name].dims == dims, f"the dimensions of {name} do not change when stored"
+        np.testing.assert_array_equal(read[name].values, values, f"the values of {name} do not change when stored")

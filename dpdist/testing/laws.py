@@ -21,5 +21,9 @@ def check_gradient(function: Callable[[np.ndarray], np.ndarray], gradient: np.nd
         change = (function(at + step) - function(at - step)) / (2 * step[:, column])
         scale = 1e-5 * (1.0 + np.abs(gradient).max())
         np.testing.assert_allclose(
-            change, gradient[:, column], rtol=1e-4, atol=scale, err_msg="coefficients are the gradient"
+            change,
+            gradient[:, column],
+            rtol=1e-4,
+            atol=scale,
+            err_msg="coefficients are the gradient of the evidence",
         )

@@ -40,8 +40,8 @@ def check_move(move: AnyMove, model: Model, rows: Rows, responsibilities: np.nda
     end = LapEnd(model, SerialBackend(), seed, 1, False, places, summary, places, samples)
     found = move.propose(end, move.none(), [], [])
     tried = found.proposals
-    assert len(tried), "the move proposes something; give rows on which it does"
-    assert not len(found.carried), "nothing goes on from a lap in which nothing was tried"
+    assert len(tried), "the move proposes nothing; give rows for which it proposes something"
+    assert not len(found.carried), "carried is empty if nothing was tried in the last lap"
     check_stored(tried)
     armed = tried.armed(model, block.posterior, _start_of(found, summary))
     measured, cut = armed.measure(block), len(rows) // 2
@@ -56,8 +56,8 @@ def check_move(move: AnyMove, model: Model, rows: Rows, responsibilities: np.nda
     after = change.apply(summary, [tried], [measured])
     end = replace(end, lap=2, ids=np.arange(len(after.entropy)), summary=after, origins=change.origins, samples={})
     found = move.propose(end, tried, [Verdict(*verdict[1:]) for verdict in verdicts], [])
-    assert len(_start_of(found, after).stats) >= len(found.carried), "what goes on has its rows in the next lap"
-    assert np.isin(found.carried, np.arange(len(measured.stats))).all(), "what goes on was measured"
+    assert len(_start_of(found, after).stats) >= len(found.carried), "the next lap starts with all carried rows"
+    assert np.isin(found.carried, np.arange(len(measured.stats))).all(), "carried rows are rows of the measurement"
     check_stored(found.proposals)
 
 
@@ -79,21 +79,25 @@ def _start_of(found: Following, summary: Summary) -> Summary:
     blank = found.proposals.blank(summary.stats.shape[1])
     start = blank if found.start is None else found.start
     shapes = (start.stats.shape, start.entropy.shape), (blank.stats.shape, blank.entropy.shape)
-    assert shapes[0] == shapes[1], "what stands in for unseen rows has the shape of a measurement"
+    assert shapes[0] == shapes[1], "the start of a lap has the shape of a measurement"
     return start
 
 
 def _check_replacement(tried: Proposals, proposal: int, summary: Summary, measured: Summary) -> None:
     removed = list(tried.removed(proposal))
     replaced = tried.replacement(proposal, summary, measured)
-    hold("replacements hold the removed rows", replaced.stats.sum(axis=0), summary.stats[removed].sum(axis=0))
+    hold(
+        "replacements keep the sums of the removed components",
+        replaced.stats.sum(axis=0),
+        summary.stats[removed].sum(axis=0),
+    )
     twice = tried.replacement(proposal, summary.scaled(2.0), measured.scaled(2.0))
-    hold("replacements are linear", twice.stats, 2.0 * replaced.stats)
+    hold("statistics of replacements are linear", twice.stats, 2.0 * replaced.stats)
     hold("entropies of replacements are linear", twice.entropy, 2.0 * replaced.entropy)
     heirs = tried.heirs(proposal, summary, measured)
-    assert len(heirs) == len(replaced.entropy), "every replacement has an heir, or -1"
+    assert len(heirs) == len(replaced.entropy), "heirs has one entry per replacement"
     kept = [heir for heir in heirs if heir >= 0]
-    assert len(set(kept)) == len(kept) and set(kept) <= set(removed), "identities pass on once"
+    assert len(set(kept)) == len(kept) and set(kept) <= set(removed), "heirs are different removed components, or -1"
 
 
 def _check_gains(

@@ -22,7 +22,7 @@ def check_stored(part: Any) -> None:
     """
     group = zarr.create_group(store=MemoryStore())
     codec.write(group, part)
-    same_part("what is read is what was stored", codec.read(group), part)
+    same_part("a part does not change when stored", codec.read(group), part)
 
 
 def same_part(law: str, found: Any, expected: Any) -> None:
