@@ -350,7 +350,7 @@ BAD = [
     ({}, np.zeros(5), r"Reshape your data: x\.reshape\(1, -1\) if it is one row, x\.reshape\(-1, 1\) if"),
     ({}, np.array([["a", "b"]]), "real numbers"),
     ({"family": Poisson()}, -np.ones((4, 2)), "counts from 0 to"),
-    ({"family": Multinomial()}, np.full((4, 2), 0.5), "fraction"),
+    ({"family": Multinomial()}, np.full((4, 2), 0.5), "entries are not whole numbers"),
     ({"family": Bernoulli()}, 3 * np.ones((4, 2)), "0 or 1"),
     ({}, sparse.csr_array(np.ones((4, 2))), "does not accept sparse input"),
     ({"initial": np.zeros(3, int)}, np.ones((4, 2)), "initial should be 4 labels"),

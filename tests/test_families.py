@@ -434,7 +434,7 @@ def test_rows_outside_the_domain_are_refused_by_their_place(family, value, kind)
 
 def test_one_light_entry_of_two_among_millions_is_not_binary() -> None:
     rows, weights = np.array([[0.0, 1.0], [1.0, 0.0], [1.0, 2.0]]), np.array([1e9, 1e9, 1e-9])
-    with pytest.raises(InputError, match="entries of 0 or 1; column 1 goes up to 2"):
+    with pytest.raises(InputError, match="entries of 0 or 1; column 1 has the maximum 2"):
         Bernoulli().check_moments(moments_of(rows, weights))
     Bernoulli().check_moments(moments_of(rows, weights * [1, 1, 0]))  # no row at all
 

@@ -247,7 +247,7 @@ def test_logits_that_are_not_finite_are_an_error() -> None:
     posterior = setting.model.posterior(setting.summary(setting.resp), EXACT)
     features = setting.features.copy()
     features[3] = np.nan
-    with pytest.raises(PrecisionError, match=r"not finite .* Standardise the columns .*\.$"):
+    with pytest.raises(PrecisionError, match=r"not finite: .* Standardise the columns .*\.$"):
         local_step(posterior, features, setting.weights)
 
 

@@ -238,7 +238,7 @@ def test_zeros_and_single_precision_rows_are_taken() -> None:
 
 @pytest.mark.parametrize("row", [[0.5, 0.6], [0.5, 0.501], [0.5, 0.499], [-0.1, 1.1], [np.nan, 1.0]])
 def test_rows_off_the_simplex_are_refused(row: list[float]) -> None:
-    with pytest.raises(InputError, match=r"summing to 1; got .* Remove"):
+    with pytest.raises(InputError, match=r"that are zero or more and sum to 1; got .* Remove"):
         advance(NonConjugate(filled(10.0), 2), np.array([[0.5, 0.5], row]))
     with pytest.raises(InputError, match="proportions that sum to 1"):
         Dirichlet().check_moments(moments(np.array([row, row])))

@@ -162,7 +162,7 @@ def test_transformed_rows_are_no_longer_taken_for_counts() -> None:
 @pytest.mark.parametrize("family", [Poisson, Bernoulli, Multinomial])
 @pytest.mark.parametrize("plan", [{"center": True}, {"scale": True}, {"pca": 2}], ids=str)
 def test_counts_are_not_to_be_transformed(family, plan) -> None:
-    told = f"{family.__name__} needs .*; centred, scaled or rotated columns .* Leave the transform out."
+    told = f"{family.__name__} needs .*; the row transform turns them into other numbers. Leave the transform out."
     with pytest.raises(InputError, match=told):
         DPMixture(family(), row_transform=TransformPlan(**plan)).fit(np.eye(6)[:, :3])
 

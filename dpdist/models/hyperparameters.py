@@ -24,7 +24,7 @@ Filled = TypeVar("Filled", covariant=True)
 #: A dataclass with hyperparameters.
 Part = TypeVar("Part")
 
-_DATA = "what suits the data"
+_DATA = "a value derived from the data"
 
 
 class Hyperparameter(Generic[Given, Filled]):
@@ -68,7 +68,7 @@ class Each(Hyperparameter[npt.ArrayLike, np.ndarray]):
         array = np.asarray(value, dtype=np.float64)
         if array.ndim and array.shape != (dimension,):
             raise InputError(
-                f"{self.name} should be a number or {dimension} numbers, one a column; got an array of shape "
+                f"{self.name} should be a number or {dimension} numbers, one per column; got an array of shape "
                 f"{array.shape}."
             )
         return np.broadcast_to(array, (dimension,)).copy()

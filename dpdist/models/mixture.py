@@ -30,7 +30,7 @@ from dpdist.models.families.base import Family, Features, Rows
 from dpdist.models.sufficient_statistics import Summary
 
 _TOO_FAR_OUT = (
-    "a row's log probabilities are not finite under every component: the row lies too far out for the chosen "
+    "the log probabilities of a row are not finite: the row lies too far from all components for the chosen "
     "precision. Standardise the columns (row_transform=TransformPlan(scale=True)) or choose compute_dtype='float64'."
 )
 #: If a smaller share of responsibilities is nonzero, the second matrix product visits only these.
@@ -82,7 +82,7 @@ class Background:
     """
 
     share: float
-    stats: Annotated[np.ndarray, Stored(("feature",), "statistics of the rows that the background is as broad as")]
+    stats: Annotated[np.ndarray, Stored(("feature",), "statistics of the rows that set the spread of the background")]
 
     def coefficients(self, family: Family) -> np.ndarray:
         """(F,) coefficients of its log probabilities, relative to log(1 - w_0) as those of clusters are."""
@@ -164,8 +164,8 @@ class Model:
             bound += float((self.gradient(source.stats) * (summary.stats - source.stats)).sum())
         if not math.isfinite(bound):
             raise PrecisionError(
-                f"the ELBO is {bound}: the evidence of a component under {type(self.family).__name__} is beyond what "
-                "float64 can hold, or the family gives none. Standardise the columns, or mend the family."
+                f"the ELBO is {bound}: the log evidence of a component under {type(self.family).__name__} exceeds the "
+                "range of float64, or the family returned NaN. Standardise the columns, or correct the family."
             )
         return bound
 

@@ -29,7 +29,9 @@ class Summary:
         Sum of the log base measures, which does not depend on the responsibilities.
     """
 
-    stats: Annotated[np.ndarray, Stored(("component", "feature"), "expected sufficient statistics, the count last")]
+    stats: Annotated[
+        np.ndarray, Stored(("component", "feature"), "expected sufficient statistics; the last is the count")
+    ]
     entropy: Annotated[np.ndarray, Stored(("component",), "entropy of the responsibilities", "nat")]
     base: float = 0.0
 

@@ -196,8 +196,8 @@ def _ends(shape: float, rate: float) -> tuple[float, float]:
         low, high = gammaincinv(shape, [1e-7, 1 - 1e-7]) / rate
     if not LEAST < high <= LARGEST:
         raise InputError(
-            f"shape and rate should leave the concentration between {LEAST:g} and {LARGEST:g}; got a Gamma prior of "
-            f"shape {shape!r} and rate {rate!r}, whose upper end is {high:g}."
+            f"shape and rate should keep the concentration between {LEAST:g} and {LARGEST:g}; the Gamma prior with "
+            f"shape {shape!r} and rate {rate!r} reaches up to {high:g}."
         )
     return float(low), float(high)
 

@@ -91,7 +91,7 @@ class HierarchicalDirichletProcess:
         if not climb_sticks(near.first, near.second, ones, zeros, pull, _MOST):
             raise PrecisionError(
                 f"the global weights have no finite optimum under concentration={self.concentration:g} and "
-                f"document_concentration={self.document_concentration:g}; take values nearer to 1."
+                f"document_concentration={self.document_concentration:g}; choose values closer to 1."
             )
         return near
 

@@ -115,7 +115,9 @@ class PointWeights:
         if not documents >= 1:
             raise InputError(f"global weights should be fitted to one document or more; got {documents!r}.")
         if not np.isfinite(log_pi).all():
-            raise PrecisionError("sums of E log pi should be finite; got some that are not. Are all counts finite?")
+            raise PrecisionError(
+                "sums of E log pi should be finite; got NaN or infinity. Check that all counts are finite."
+            )
         scale = documents * len(log_pi)
 
         def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
@@ -131,7 +133,7 @@ class PointWeights:
             alpha, gamma = self.process.document_concentration, self.process.concentration
             raise PrecisionError(
                 f"the global weights have no finite optimum under concentration={gamma:g} and "
-                f"document_concentration={alpha:g} ({found.message}); take values nearer to 1."
+                f"document_concentration={alpha:g} ({found.message}); choose values closer to 1."
             )
         return weights
 

@@ -145,8 +145,8 @@ class DiagonalGaussian(Family):
         rate = self.rate + 0.5 * (about_prior - shift**2 / precision)
         if not (8 * np.finfo(np.float64).eps * np.abs(squares) <= LOST * rate).all():
             raise PrecisionError(
-                "a component's variance lost its precision: its rows vary far less than their distance from the "
-                "origin. Standardise the columns (row_transform=TransformPlan(scale=True)) or "
+                "a component's variance lost its precision: the component's rows vary far less than their distance "
+                "from the origin. Standardise the columns (row_transform=TransformPlan(scale=True)) or "
                 "give the family a larger rate."
             )
         return NormalGamma(self.mean + shift / precision, precision, self.shape + 0.5 * counts, rate)

@@ -30,14 +30,14 @@ class Support:
     def check_range(self, minimum: np.ndarray, maximum: np.ndarray, integral: bool, family: str) -> None:
         """Raise :class:`InputError`, naming the `family`, if columns with this range (D,) hold other values."""
         if np.isinf(minimum).any() or np.isinf(maximum).any():
-            self._refuse(family, "centred, scaled or rotated columns hold any numbers", "Leave the transform out.")
+            self._refuse(family, "the row transform turns them into other numbers", "Leave the transform out.")
         lowest, highest = int(minimum.argmin()), int(maximum.argmax())
         if minimum[lowest] < self.least:
-            self._refuse(family, f"column {lowest} goes down to {minimum[lowest]:g}")
+            self._refuse(family, f"column {lowest} has the minimum {minimum[lowest]:g}")
         if maximum[highest] > self.most:
-            self._refuse(family, f"column {highest} goes up to {maximum[highest]:g}")
+            self._refuse(family, f"column {highest} has the maximum {maximum[highest]:g}")
         if not integral:
-            self._refuse(family, "some entries have a fraction")
+            self._refuse(family, "some entries are not whole numbers")
 
     def check_rows(self, rows: np.ndarray | sparse.csr_array, places: Sequence[int] | np.ndarray, family: str) -> None:
         """The same check for rows (n, D); `places` (n,) are their positions in the data."""
@@ -60,7 +60,7 @@ COUNTS = Support(
     0.0,
     2.0**31 - 1,
     "whole-number counts from 0 to 2147483647",
-    "Mend such entries, count in larger units, or choose a Gaussian family.",
+    "Correct such entries, count in larger units, or choose a Gaussian family.",
 )
 BITS = Support(
     0.0,

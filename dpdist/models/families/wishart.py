@@ -31,7 +31,7 @@ BLOCK_BYTES = 2**23
 class Scale(Hyperparameter[npt.ArrayLike, np.ndarray]):
     """A number, one per column, or a matrix; filled, (D, D) positive definite."""
 
-    wanted = numbers(dimensions=2).or_none("what suits the data")
+    wanted = numbers(dimensions=2).or_none("a value derived from the data")
 
     def complete(self, value: object, dimension: int) -> np.ndarray:
         array = np.asarray(value, dtype=np.float64)
@@ -194,9 +194,9 @@ def within(scale: np.ndarray, degrees: float, factor: np.ndarray, count: float) 
 def _lost_sentence(component: int, counts: np.ndarray, first: int) -> str:
     return (
         f"the scatter matrix of component {first + component} ({counts[component]:.6g} rows) lost its precision: its "
-        "rows vary far less than their distance from the origin, or than the data vary elsewhere. Standardise the "
-        "columns (row_transform=TransformPlan(scale=True)), reduce them "
-        "(row_transform=TransformPlan(pca=50)), give the family a larger scale, or rows smaller weights."
+        "rows vary far less than their distance from the origin, or far less than other rows. Standardise the columns "
+        "(row_transform=TransformPlan(scale=True)), reduce them (row_transform=TransformPlan(pca=50)), give the family "
+        "a larger scale, or give rows smaller weights."
     )
 
 

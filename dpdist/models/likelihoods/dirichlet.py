@@ -80,8 +80,8 @@ class Dirichlet(Likelihood):
         total = float(moments.mean.sum())
         if moments.dimension < 2 or not moments.minimum.min() >= 0 or not abs(total - 1) <= TOLERANCE:
             raise InputError(
-                f"Dirichlet needs rows of two or more proportions that sum to 1; got {moments.dimension} columns down "
-                f"to {moments.minimum.min():g} whose means sum to {total:g}. Divide rows by their sums."
+                f"Dirichlet needs rows of two or more proportions that sum to 1; got {moments.dimension} columns "
+                f"with minimum {moments.minimum.min():g} and means that sum to {total:g}. Divide rows by their sums."
             )
 
     def observe(self, rows: Rows) -> np.ndarray:
@@ -92,7 +92,7 @@ class Dirichlet(Likelihood):
         if wrong.any():
             n = int(wrong.argmax())
             raise InputError(
-                f"Dirichlet needs proportions, zero or more and summing to 1; got a row with least entry "
+                f"Dirichlet needs proportions that are zero or more and sum to 1; got a row with minimum "
                 f"{given[n].min():g} and sum {sums[n]:g}. Remove negative entries and divide rows by their sums."
             )
         return np.asarray(np.log((given / sums[:, None] + self.delta) / (1 + given.shape[1] * self.delta)))
