@@ -282,7 +282,9 @@ def test_other_large_numbers_are_taken(values, tmp_path) -> None:
 @pytest.mark.parametrize("scale", [1e-150, 1e-155, 1e-160, 1e-170, 1e-300])
 def test_columns_that_vary_by_less_than_squares_can_tell_are_refused(scale: float) -> None:
     rows = np.random.default_rng(0).normal(size=(50, 3)) * [1.0, scale, 1.0]
-    with pytest.raises(InputError, match=r"column 1 of .* varies by numbers whose squares are below what float64"):
+    with pytest.raises(
+        InputError, match=r"column 1 of .* varies so little that squared differences underflow in float64"
+    ):
         summarise_source(ArraySource(rows), SerialBackend())
     rows[:, 1] = scale  # a constant has no square to lose
     summarise_source(ArraySource(rows), SerialBackend())
@@ -321,8 +323,8 @@ WRONG: dict[str, tuple[Callable[[np.ndarray], object], str]] = {
     "objects": (lambda rows: (rows.astype(object), None), "rows by columns of real numbers"),
     "complex": (lambda rows: (rows + 1j, None), "rows by columns of real numbers"),
     "fewer rows": (lambda rows: (rows[:9], None), "10 rows; got 9"),
-    "fewer columns": (lambda rows: (rows[:, :2], None), "3 columns, as its source says; got 2"),
-    "one column": (lambda rows: (rows[:, :1], None), "3 columns, as its source says; got 1"),
+    "fewer columns": (lambda rows: (rows[:, :2], None), "3 columns, as its source declares; got 2"),
+    "one column": (lambda rows: (rows[:, :1], None), "3 columns, as its source declares; got 1"),
     "fewer weights": (lambda rows: (rows, np.ones(9)), "10 weights, one a row"),
     "a column of weights": (lambda rows: (rows, np.ones((10, 1))), "10 weights, one a row"),
     "weights below zero": (lambda rows: (rows, np.linspace(1, -0.1, 10)), "finite and zero or more; got -0.1"),

@@ -354,7 +354,7 @@ BAD = [
     ({"family": Bernoulli()}, 3 * np.ones((4, 2)), "0 or 1"),
     ({}, sparse.csr_array(np.ones((4, 2))), "does not accept sparse input"),
     ({"initial": np.zeros(3, int)}, np.ones((4, 2)), "initial should be 4 labels"),
-    ({"initial": np.array([0, 1, 2, 4])}, np.ones((4, 2)), "labels .* fewer than rows; got from 0 to 4"),
+    ({"initial": np.array([0, 1, 2, 4])}, np.ones((4, 2)), "labels .* number of rows minus 1; got values from 0 to 4"),
     (
         {"initial": np.arange(3)[[0, 1, 2, 2]], "max_components": 2},
         np.ones((4, 2)),

@@ -95,7 +95,7 @@ TIGHT = np.repeat(CENTRES, 50, axis=0) + 1e-4 * np.random.default_rng(2).normal(
 )
 def test_where_short_products_do_not_tell_rows_apart_the_run_is_refused(family, rows, initial) -> None:
     asked = dpdist.DPMixture(family, initial=initial, initial_components=20, max_laps=2, compute_dtype="float32")
-    with pytest.raises(dpdist.PrecisionError, match=r"float32 put log probabilities .* Use compute_dtype='float64'"):
+    with pytest.raises(dpdist.PrecisionError, match=r"float32 change log probabilities .* Use compute_dtype='float64'"):
         asked.fit(rows)
 
 
@@ -106,5 +106,5 @@ def test_a_single_row_far_out_refuses_nothing() -> None:
     total = Summary(owners.T @ family.features(rows), np.zeros(2))
     prepared = Model(family, DirichletProcess(1.0)).posterior(total, posterior)
     check_products(rows[:64], prepared)
-    with pytest.raises(dpdist.PrecisionError, match="float32 put log probabilities"):
+    with pytest.raises(dpdist.PrecisionError, match="float32 change log probabilities"):
         check_products(np.repeat(rows[:1], 64, axis=0), prepared)

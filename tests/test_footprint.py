@@ -53,15 +53,15 @@ def test_a_lap_beyond_half_the_memory_is_told_of_in_a_sentence() -> None:
     problem, _, source = wide(400, 30, 1)
     needed = footprint(problem, source, 3).total
     sentence = (
-        r"^a lap of Gaussian over 30 columns takes about [\d.]+ MB with 3 components and [\d.]+ MB more for every "
-        r"further one, of [\d.]+ MB here; choose DiagonalGaussian, or fewer columns with "
+        r"^a lap of Gaussian over 30 columns needs about [\d.]+ MB of memory with 3 components, and [\d.]+ MB more for "
+        r"each further component; this process may use [\d.]+ MB\. Choose DiagonalGaussian, or fewer columns with "
         r"row_transform=TransformPlan\(pca=50\)\.$"
     )
     with pytest.warns(UserWarning, match=sentence):
         warn_if_large(problem, source, 3, memory=1.9 * needed)
     problem, _, source = wide(400, 30, 1, DiagonalGaussian())
     with pytest.warns(
-        UserWarning, match=r"with 1 component and .*; choose fewer components or batches, or fewer columns"
+        UserWarning, match=r"with 1 component, and .*\. Choose fewer components or batches, or fewer columns"
     ):
         warn_if_large(problem, source, 1, memory=1.0)
 
@@ -89,5 +89,5 @@ def test_wide_rows_under_full_covariance_are_told_of_on_any_machine() -> None:
     with pytest.warns(UserWarning, match="a lap of Gaussian over 800 columns"):
         warn_if_large(problem, source, 100, memory=1e15)
     x = np.random.default_rng(0).normal(size=(12, 900))
-    with pytest.warns(UserWarning, match="over 900 columns takes about"):
+    with pytest.warns(UserWarning, match="over 900 columns needs about"):
         begun(DPMixture(initial=np.arange(12), schedule=Memoized(40)), ArraySource(x, partition_rows=1))

@@ -287,7 +287,7 @@ def test_the_tree_is_kept_with_the_model_and_gone_with_another_lap(tmp_path) -> 
     model = mixture(max_laps=3)
     for _ in model.iter_fit(x, checkpoint_path=tmp_path / "run.zarr"):
         pass
-    with pytest.raises(dpdist.InputError, match=r"there is none; grow it first, .* model.tree\(x\)"):
+    with pytest.raises(dpdist.InputError, match=r"this model has no tree. Grow it first: .* model.tree\(x\)"):
         model.cut(2)
     tree = model.tree(x)
     model.save(tmp_path / "model.zarr")

@@ -206,7 +206,7 @@ def test_a_file_that_is_missing_or_damaged_is_named(tmp_path, in_files) -> None:
     path.unlink()
     with pytest.raises(dpdist.CheckpointError, match=f"{one.name} is missing; restore it from a copy"):
         one.read(RunFiles(str(run)))
-    with pytest.raises(dpdist.CheckpointError, match=r"sums of its batches in files .* which its workers do not reach"):
+    with pytest.raises(dpdist.CheckpointError, match=r"sums of its batches in files .* which its workers cannot read"):
         one.read(RunFiles())
     with pytest.raises(dpdist.CheckpointError, match="is missing"):
         resumed(RunStore.open(run), source, SerialBackend(), Limits(9)).__iter__().__next__()

@@ -99,7 +99,7 @@ def test_where_workers_do_not_reach_the_run_they_stay_in_memory(tmp_path, in_fil
     fit = prepared(tmp_path / "other.zarr")
     next(itertools.islice(iter(fit), 4, None))
     fit.close()
-    with pytest.raises(dpdist.CheckpointError, match=r"sums of its batches in files .* workers do not reach"):
+    with pytest.raises(dpdist.CheckpointError, match=r"sums of its batches in files .* workers cannot read"):
         list(resumed(RunStore.open(tmp_path / "other.zarr"), fit.source, Elsewhere(), Limits(LAPS)))
 
 
@@ -112,7 +112,7 @@ def test_a_full_disk_is_told(tmp_path, in_files, monkeypatch) -> None:
         return create(place, name, data)
 
     monkeypatch.setattr(LocalPlace, "create", full)
-    with pytest.raises(dpdist.CheckpointError, match=r"No space left .*Make room.*dpdist resume"):
+    with pytest.raises(dpdist.CheckpointError, match=r"No space left .*Free some space.*dpdist resume"):
         list(fit)
     monkeypatch.undo()
     run = tmp_path / "run.zarr"

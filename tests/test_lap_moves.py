@@ -194,7 +194,7 @@ def test_neighbours_have_their_turn_together_however_wide_rows_are(components, r
 
 def test_a_sample_too_small_for_any_split_is_refused() -> None:
     with pytest.raises(
-        dpdist.InputError, match=r"total_bytes of Sampling should hold at least 2 rows, a row taking 24 bytes"
+        dpdist.InputError, match=r"total_bytes of Sampling should hold at least 2 rows of 24 bytes each"
     ):
         begun(mixture(sampling=Sampling(total_bytes=47)), source_of(clusters(0)))
     _, state = begun(mixture(sampling=Sampling(total_bytes=48)), source_of(clusters(0)))

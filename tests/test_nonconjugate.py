@@ -373,7 +373,7 @@ def test_a_likelihood_of_ones_own_recovers_its_clusters() -> None:
 
 
 def test_a_row_without_finite_density_stops_the_pass_with_a_sentence() -> None:
-    with pytest.raises(PrecisionError, match="not finite under every component"):
+    with pytest.raises(PrecisionError, match="log probabilities of a row are not finite; remove the row"):
         advance(NonConjugate(Laplace(), 1), np.array([[0.0], [np.nan]]))
 
 

@@ -307,7 +307,7 @@ def test_a_saved_online_model_is_no_run(tmp_path: Path, fitted) -> None:
             {"schedule": Memoized()},
             "weights='point' should have a Batch or Stochastic schedule; got Memoized",
         ),
-        ({"schedule": Stochastic(lookahead=1)}, "leave lookahead"),
+        ({"schedule": Stochastic(lookahead=1)}, "set lookahead"),
         ({"max_laps": None}, "max_laps or max_time"),
         ({"max_laps": 0}, "max_laps should be a whole number of at least 1"),
         ({"initial_topics": 0}, "initial_topics should be a whole number"),

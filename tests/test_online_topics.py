@@ -210,9 +210,9 @@ def test_a_step_averages_lambda_and_the_weights() -> None:
 def test_mini_batches_that_do_not_fit_are_refused() -> None:
     documents = corpus(3)
     problem, state = problem_of(documents), started(documents, 2)
-    with pytest.raises(InputError, match="40 words"):
+    with pytest.raises(InputError, match="40 columns, one per word of the vocabulary; got 30"):
         partial_step(problem, documents[:, :30], 60, state)
-    with pytest.raises(InputError, match="60 documents or more"):
+    with pytest.raises(InputError, match="at least 60, the number of documents in the mini-batch"):
         partial_step(problem, documents, 10, state)
     with pytest.raises(InputError, match="iterations of OnlinePlan should be a whole number of at least 1; got 0"):
         OnlinePlan(iterations=0)

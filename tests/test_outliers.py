@@ -138,7 +138,7 @@ def test_rows_whose_totals_are_open_have_no_threshold() -> None:
     model = mixture(family="multinomial", max_laps=2).fit(x)
     assert not hasattr(model, "scattered_")
     for ask in (lambda: model.predict(x, outliers=True), model.outlier_threshold):
-        with pytest.raises(dpdist.InputError, match=r"Multinomial does not describe their totals.*background=0\.01"):
+        with pytest.raises(dpdist.InputError, match=r"Multinomial does not model their totals.*background=0\.01"):
             ask()
     backed = mixture(family="multinomial", max_laps=2, background=0.01).fit(x)
     assert set(backed.predict(x, outliers=True)) <= {-1, 0}

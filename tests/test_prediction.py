@@ -619,7 +619,7 @@ def test_labels_are_written_whole_or_not_at_all(tmp_path) -> None:
         write_labels(setting.predictor, ArraySource(setting.raw[:5]), SerialBackend(), out)
     write_labels(setting.predictor, ArraySource(setting.raw[:5]), SerialBackend(), out, overwrite=True)
     assert zarr.open_group(out)["label"].shape == (5,)
-    with pytest.raises(InputError, match="rows should have 3 columns, as at the fit; got 2"):
+    with pytest.raises(InputError, match="rows should have 3 columns, like the fitted rows; got 2"):
         write_labels(setting.predictor, ArraySource(setting.raw[:, :2]), SerialBackend(), tmp_path / "other.zarr")
 
 
@@ -733,11 +733,13 @@ def test_observed_tokens_are_drawn_as_from_an_urn() -> None:
 def test_documents_of_another_vocabulary_or_below_zero_are_refused(topics) -> None:
     predictor = topics._predictor
     predictor.check_words(WORDS)
-    with pytest.raises(InputError, match=r"should have 6 columns.*got 7; words from 6 on were not there"):
+    with pytest.raises(
+        InputError, match=r"should have 6 columns.*got 7; columns from 6 on were not in the fitted data"
+    ):
         predictor.check_words(7)
     with pytest.raises(InputError, match=r"should have 6 columns.*got 5\. Count"):
         predictor.check_words(5)
-    with pytest.raises(InputError, match="of a type that SciPy counts in; got <f2"):
+    with pytest.raises(InputError, match="a dtype that sparse arrays of SciPy support; got <f2"):
         checked_documents(partition_of(np.ones((2, WORDS), dtype=np.float16)))
     with pytest.raises(InputError, match=r"document 41\b"):
         checked_documents(partition_of(np.array([[1.0] * WORDS, [-0.5] * WORDS]), start=40))

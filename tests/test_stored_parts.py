@@ -581,10 +581,10 @@ class WithoutPlugIn(GeometricSticks):
 
 def test_a_pass_that_an_allocation_has_no_concentration_for_is_a_sentence(tmp_path, waits) -> None:
     model = dpdist.DPMixture(WAITING, concentration=WithoutPlugIn(), initial="sva", max_laps=1)
-    with pytest.raises(InputError, match=r"needs a concentration, which WithoutPlugIn has not; let its plug_in"):
+    with pytest.raises(InputError, match=r"needs a concentration; WithoutPlugIn has none. Let its plug_in"):
         model.fit(waits)
     model.set_params(initial="one").fit(waits).save(tmp_path / "model.zarr")
-    with pytest.raises(InputError, match="needs a concentration, which WithoutPlugIn has not"):
+    with pytest.raises(InputError, match="needs a concentration; WithoutPlugIn has none"):
         dpdist.extend(tmp_path / "model.zarr", waits, out=tmp_path / "grown.zarr")
 
 

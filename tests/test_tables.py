@@ -601,7 +601,7 @@ def test_what_is_lacking_is_told_by_column(tmp_path: Path) -> None:
     frame = pd.DataFrame(ROWS[:, :3], columns=["a", "größe", "c"])
     frame.loc[[3, 5], "größe"] = np.nan
     frame.loc[5, "a"] = np.inf
-    told = r"in 2 of .* rows \(rows 3, 5\); .* of column 'größe' \(2\), column 'a' \(1\) not all are"
+    told = r"in 2 of .* rows \(rows 3, 5\); .* NaN or infinity by column: column 'größe' \(2\), column 'a' \(1\)\. Drop"
     for rows in (frame, as_source(frame)):
         with pytest.raises(InputError, match=told):
             mixture(max_laps=1).fit(rows)

@@ -246,9 +246,9 @@ def _pointing(place: int, to: int) -> sparse.csr_array:
         (_with(np.nan), "document 300 .* got nan"),
         (_with(np.inf), "document 300 .* got inf"),
         (_with(1e12), "document 300 .* got 1000000000000.0"),
-        (blocks().toarray().astype(">i4"), "a type that SciPy counts in; got >i4"),
-        (blocks().toarray().astype(np.float16), "a type that SciPy counts in; got <f2"),
-        (sparse.csr_array(blocks().astype(np.longdouble)), "a type that SciPy counts in"),
+        (blocks().toarray().astype(">i4"), "a dtype that sparse arrays of SciPy support; got >i4"),
+        (blocks().toarray().astype(np.float16), "a dtype that sparse arrays of SciPy support; got <f2"),
+        (sparse.csr_array(blocks().astype(np.longdouble)), "a dtype that sparse arrays of SciPy support"),
         (_pointing(599, 10**6), "indptr rises from 0 to at most"),
         (_pointing(0, 1), "indptr rises from 0 to at most"),
         (_pointing(300, 10**6).T, "indptr rises from 0 to at most"),
@@ -371,13 +371,13 @@ def test_documents_that_leave_nothing_to_find_are_fitted(x: np.ndarray, choice: 
 def test_another_vocabulary_is_refused(fitted) -> None:
     wide, narrow = sparse.csr_array((3, WORDS + 2), dtype=np.int64), sparse.csr_array((3, WORDS - 1), dtype=np.int64)
     for call in (fitted.transform, fitted.score, fitted.coherence):
-        with pytest.raises(InputError, match=r"12 columns, .* got 14; words from 12 on were not there when it was"):
+        with pytest.raises(InputError, match=r"12 columns, .* got 14; columns from 12 on were not in the fitted data"):
             call(wide)
         with pytest.raises(InputError, match=r"12 columns, .* got 11\. Count the words"):
             call(narrow)
     with pytest.raises(InputError, match="the vocabulary should have a word for each of 12 columns; got 11"):
         fitted.top_words(VOCABULARY[:-1])
-    with pytest.raises(InputError, match="documents by 12 words"):
+    with pytest.raises(InputError, match="the same number of documents and 12 words"):
         fitted.score(blocks(5), observed=blocks(6))
 
 
@@ -395,7 +395,7 @@ def test_scores_of_nothing_are_refused(fitted) -> None:
             fitted.top_words(VOCABULARY, words)
         with pytest.raises(InputError, match="words should be a whole number of at least 2"):
             fitted.coherence(blocks(5), words)
-    with pytest.raises(InputError, match="a vocabulary of two words or more"):
+    with pytest.raises(InputError, match="needs a vocabulary of two words or more"):
         coherence(np.ones((3, 1)), blocks(5)[:, :1])
     with pytest.raises(InputError, match="document 1 should have fewer than 1000000000 tokens to be divided"):
         fitted.score(np.array([[1], [10**8]]) * np.ones(WORDS))
@@ -547,14 +547,14 @@ def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(run: Command, topic
         (["topics", "corpus.zarr"], "topics.zarr exists"),
         (["resume", "topics.zarr", "--max-laps", "0", "--serial"], "max_laps should be a whole number of at least 1"),
         (["resume", "topics.zarr", "--max-time", "0", "--serial"], "max_time should be finite and above zero"),
-        (["score", "topics.zarr", "wide.zarr"], "got 13; words from 12 on were not there"),
+        (["score", "topics.zarr", "wide.zarr"], "got 13; columns from 12 on were not in the fitted data"),
         (["score", "topics.zarr", "turned.zarr"], "column 0 is 'word11' and was 'word0'"),
         (
             ["score", "topics.zarr", "test.zarr", "--share", "1", "--serial"],
             "share should be finite and above zero and below 1",
         ),
         (["predict", "topics.zarr", "wide.zarr", "--out", "x.zarr"], "should have 12 columns"),
-        (["predict", "topics.zarr", "test.zarr", "--out", "x.zarr", "--density"], "leave out --density"),
+        (["predict", "topics.zarr", "test.zarr", "--out", "x.zarr", "--density"], "Leave out --density, and score"),
         (
             ["extend", "topics.zarr", "test.zarr", "--out", "x.zarr", "--serial"],
             "take in more documents with partial_fit",

@@ -603,7 +603,7 @@ def test_a_file_of_documents_that_is_not_what_was_written_is_told(tmp_path, faul
     file.unlink() if fault == "missing" else file.write_bytes(file.read_bytes()[:-1] + b"?")
     with pytest.raises(CheckpointError, match=f"000007.npz is {fault}"):
         files.take(files.folder(1), kept)
-    with pytest.raises(CheckpointError, match="workers do not reach"):
+    with pytest.raises(CheckpointError, match="which its workers cannot read"):
         DocumentFiles().take(files.folder(1), kept)
 
 
@@ -732,7 +732,7 @@ def test_the_score_is_the_plain_scorers() -> None:
     found = completion_score(topics, prior, observed, held)
     assert found.tokens == held.sum()
     assert found.per_token == pytest.approx(total / held.sum(), rel=1e-10)
-    with pytest.raises(InputError, match="documents by 40 words"):
+    with pytest.raises(InputError, match="the same number of documents and 40 words"):
         completion_score(topics, prior, observed[:, :30], held)
     with pytest.raises(InputError, match="no token is held out"):
         completion_score(topics, prior, observed, sparse.csr_array(held.shape))

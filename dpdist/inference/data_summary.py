@@ -105,19 +105,19 @@ def summarise_source(source: Source, backend: Backend, products: bool = False) -
         more = "" if data_summary.bad <= len(data_summary.first_bad) else ", ..."
         raise InputError(
             f"{source.label} holds NaN or infinity in {data_summary.bad} of {source.shape[0]} rows (rows "
-            f"{named}{more}); every entry should be finite, and of {_lacking(data_summary, source)} not all are. "
-            "Drop or fill those rows, or leave columns out."
+            f"{named}{more}); every entry should be finite. NaN or infinity by column: "
+            f"{_lacking(data_summary, source)}. Drop or fill those rows, or leave columns out."
         )
     if not np.isfinite(data_summary.variance).all():
         raise InputError(
             f"{_called(source, int(np.argmin(np.isfinite(data_summary.variance))))} of {source.label} holds numbers "
-            "whose squares are beyond what float64 can hold; divide it by a power of ten, or mend or leave it out."
+            "whose squares overflow float64; divide the column by a power of ten, correct it, or leave it out."
         )
     faint = (data_summary.variance < _LEAST_VARIANCE) & (data_summary.maximum > data_summary.minimum)
     if faint.any():
         raise InputError(
-            f"{_called(source, int(np.argmax(faint)))} of {source.label} varies by numbers whose squares are below "
-            "what float64 can hold; multiply it by a power of ten, or leave it out."
+            f"{_called(source, int(np.argmax(faint)))} of {source.label} varies so little that squared differences "
+            "underflow in float64; multiply the column by a power of ten, or leave it out."
         )
     source.digests = tuple(data_summary.digests[partition.index] for partition in partitions)
     return data_summary
@@ -127,8 +127,8 @@ def summarise_partition(partition: Partition, products: bool, columns: int) -> D
     """The summary of one partition; raises :class:`InputError` unless it has `columns` columns."""
     rows, weights = partition.load()
     if rows.shape[1] != columns:
-        told = f"{partition.label} should hold {columns} columns, as its source says; got {rows.shape[1]}"
-        raise InputError(f"{told}. Mend what makes it.")
+        told = f"{partition.label} should have {columns} columns, as its source declares; got {rows.shape[1]}"
+        raise InputError(f"{told}. Correct the code that loads its rows.")
     with one_thread(), np.errstate(over="ignore", invalid="ignore"):  # the caller reports overflow
         total: DataSummary | None = None
         for start in range(0, rows.shape[0], _BLOCK):

@@ -62,8 +62,8 @@ class RunFiles:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise  # a retry may succeed
             raise CheckpointError(
-                f"{self.path}/{folder}/{name} could not be written ({error.strerror}); the checkpoint is intact. Make "
-                f"room, then: dpdist resume {self.path}"
+                f"{self.path}/{folder}/{name} could not be written ({error.strerror}); the checkpoint is intact. Free "
+                f"some space, then run: dpdist resume {self.path}"
             ) from error
         return KeptFile(name, digest_of(data))
 
@@ -77,8 +77,8 @@ class RunFiles:
         """
         if self.path is None:
             raise CheckpointError(
-                f"the run has {self.holding} in files beside its checkpoint, which its workers do not reach; go on "
-                "where they do, as where it was begun."
+                f"the run stores {self.holding} in files beside its checkpoint, which its workers cannot read. "
+                "Continue it on workers that can, such as those on which it was started."
             )
         data = place_of(self.path).read(f"{folder}/{name}")
         if data is None or digest_of(data) != digest:

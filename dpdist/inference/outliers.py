@@ -75,9 +75,9 @@ def outlier_threshold(predictor: Predictor, backend: Backend, seed: int, rate: f
     """
     if predictor.family is not None and not predictor.family.whole_rows:
         raise InputError(
-            f"outliers by density need a family that describes whole rows; {type(predictor.family).__name__} does "
-            "not describe their totals, and long rows have lower densities. Fit with background=0.01, which tells rows "
-            "of no cluster."
+            f"outliers by density need a family that models whole rows; {type(predictor.family).__name__} does not "
+            "model their totals, so rows with large totals have lower densities. Fit with background=0.01, which finds "
+            "rows that belong to no cluster."
         )
     known = _KNOWN.setdefault(predictor.uncut, {})
     if (seed, rate) not in known:

@@ -31,7 +31,7 @@ from dpdist.models.families.base import Family, Rows
 from dpdist.models.mixture import Model
 from dpdist.models.sufficient_statistics import Summary
 
-IDS = Stored(("component",), "stable identity of a component")
+IDS = Stored(("component",), "stable id of a component")
 #: Results for each row: name -> shape, dtype.
 Outputs = dict[str, tuple[tuple[int, ...], str]]
 
@@ -302,8 +302,8 @@ def _require_told(scores: np.ndarray, places: np.ndarray) -> np.ndarray:
     lost = ~np.isfinite(scores if scores.ndim == 1 else scores.max(axis=1))
     if lost.any():
         raise PrecisionError(
-            f"the log probabilities of row {places[lost.argmax()]} are not finite: it lies too far out for "
-            "float64. Leave it out, or mend it."
+            f"the log probabilities of row {places[lost.argmax()]} are not finite: the row lies too far "
+            "from all components for float64. Remove the row, or correct it."
         )
     return scores
 

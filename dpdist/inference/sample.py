@@ -33,13 +33,14 @@ class Sample:
     """
 
     keys: Annotated[np.ndarray, Stored(("draw",), "random key of a sampled row")]
-    owners: Annotated[np.ndarray, Stored(("draw",), "component a sampled row was drawn for")]
-    weights: Annotated[np.ndarray, Stored(("draw",), "row weight of a sampled row")]
+    owners: Annotated[np.ndarray, Stored(("draw",), "component for which a sampled row was drawn")]
+    weights: Annotated[np.ndarray, Stored(("draw",), "weight of a sampled row")]
     rows: Annotated[Rows, Stored(("draw", "column"), "sampled rows, prepared")]
     most: int | None = None
     seen: BatchSummary | None = None
     held: Annotated[
-        np.ndarray | None, Stored(("component", "holder"), "what components hold of the rows of an owner")
+        np.ndarray | None,
+        Stored(("component", "holder"), "total responsibility of a component for the rows of an owner"),
     ] = None
 
     def __add__(self, other: Sample) -> Sample:

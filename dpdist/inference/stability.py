@@ -51,9 +51,9 @@ class Stability:
     max_laps : limit of laps in each refit; 0 if it was not recorded
     """
 
-    ids: Annotated[np.ndarray, Stored(("component",), "stable identity of a component", name="id")]
-    jaccard: Annotated[np.ndarray, Stored(("refit", "component"), "share of its rows that a cluster came back with")]
-    n_components: Annotated[np.ndarray, Stored(("refit",), "clusters that a refit ended with")]
+    ids: Annotated[np.ndarray, Stored(("component",), "stable id of a component", name="id")]
+    jaccard: Annotated[np.ndarray, Stored(("refit", "component"), "Jaccard coefficient of a cluster in a refit")]
+    n_components: Annotated[np.ndarray, Stored(("refit",), "number of clusters at the end of a refit")]
     max_laps: int = 0
 
     def __len__(self) -> int:

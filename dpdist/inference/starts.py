@@ -176,8 +176,8 @@ def _seeded(drawn: Sample, points: Rows, components: int, rng: np.random.Generat
     owners = nearest_seeds(points, drawn.weights, components, rng)
     if owners is None:
         raise InputError(
-            f"a k-means++ start needs at least {components} distinct rows; a sample of {len(drawn.keys)} held fewer. "
-            "Start from fewer components, or from one."
+            f"a k-means++ start needs at least {components} distinct rows; a sample of {len(drawn.keys)} rows had "
+            "fewer. Start from fewer components, or from one."
         )
     return owners
 
@@ -186,12 +186,14 @@ def _component_count(given: np.ndarray) -> int:
     if given.ndim == 1:
         if given.dtype.kind not in "iu" or given.min() < 0 or given.max() >= len(given):
             raise InputError(
-                "initial should be labels that are whole numbers from 0 up, fewer than rows; got from "
+                "labels in initial should be whole numbers from 0 to the number of rows minus 1; got values from "
                 f"{given.min()} to {given.max()}. Recode them with numpy.unique."
             )
         return int(given.max()) + 1
     if not np.isfinite(given).all() or given.min() < 0 or np.abs(given.sum(axis=1) - 1).max() > 1e-6:
-        raise InputError("initial should be responsibilities of zero or more that sum to 1 in every row; got others.")
+        raise InputError(
+            "responsibilities in initial should be zero or more and sum to 1 in every row; got other values."
+        )
     return int(given.shape[1])
 
 

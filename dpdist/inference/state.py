@@ -41,16 +41,17 @@ class State:
     lap: int
     order: tuple[int, ...]
     visited: int
-    ids: Annotated[np.ndarray, Stored(("component",), "stable identity of a component", name="id")]
+    ids: Annotated[np.ndarray, Stored(("component",), "stable id of a component", name="id")]
     next_id: int
     batch_summaries: tuple[Any, ...]
     start: Any
     proposals: tuple[Any, ...]
     sampling_probabilities: Annotated[
-        np.ndarray, Stored(("component",), "chance with which a row joins the sample of its component")
+        np.ndarray, Stored(("component",), "probability that a row joins the sample of its component")
     ]
     candidates: Annotated[
-        np.ndarray | None, Stored(("component", "candidate"), "whether rows of an owner are looked at for a component")
+        np.ndarray | None,
+        Stored(("component", "candidate"), "whether a component is a candidate for the rows of an owner"),
     ] = None
     samples: tuple[Sample, ...] = ()
     queue: tuple[Any, ...] = ()

@@ -131,10 +131,10 @@ class TransformPlan:
 
     center: bool = setting(False, FLAG, "Subtract the mean.")
     scale: bool = setting(
-        False, FLAG, "Divide by the standard deviation (for one of zero, by the root of the mean variance)."
+        False, FLAG, "Divide by the standard deviation (if it is zero, by the root of the mean variance)."
     )
     pca: int | None = setting(
-        None, COUNT.or_none("all columns as they are"), "Number of principal components to keep; centres too."
+        None, COUNT.or_none("all columns"), "Number of principal components to keep; the columns are also centred."
     )
 
     def __post_init__(self) -> None:
@@ -192,7 +192,7 @@ class Preparation:
     """
 
     transform: Transform
-    origin: Annotated[np.ndarray | None, Stored(("column",), "subtracted last; the model's own origin")]
+    origin: Annotated[np.ndarray | None, Stored(("column",), "origin of the model, subtracted last")]
     columns: int
     names: Names | None = None
 
@@ -222,7 +222,7 @@ class Preparation:
         """Raise :class:`InputError` unless raw rows have as many columns as in the fit."""
         if columns != self.columns:
             raise InputError(
-                f"rows should have {self.columns} columns, as at the fit; got {columns}: "
+                f"rows should have {self.columns} columns, like the fitted rows; got {columns}: "
                 f"X has {columns} features, but {asker} is expecting {self.columns} features as input."
             )
 

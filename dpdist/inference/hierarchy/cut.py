@@ -159,8 +159,8 @@ def cut(
     if n_clusters is not None or elbo_loss is not None:
         if tree is None or not np.array_equal(tree.ids, predictor.ids):
             raise InputError(
-                "n_clusters and elbo_loss cut the tree of the model, and there is none; grow it first, in Python with "
-                "model.tree(x), of a run with: dpdist tree run.zarr"
+                "n_clusters and elbo_loss cut the tree of the model, but this model has no tree. Grow it first: in "
+                "Python with model.tree(x), for a run with: dpdist tree run.zarr"
             )
         level = tree.level(n_clusters, elbo_loss)
         groups, elbo = tree.groups(level), float(tree.elbo[len(tree) - level])

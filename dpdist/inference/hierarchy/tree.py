@@ -40,15 +40,15 @@ class Tree:
     evidence : (K,) nats by which this merge alone would lower the ELBO; infinite for a single component
     """
 
-    ids: Annotated[np.ndarray, Stored(_COMPONENT, "stable identity of a component", name="id")]
-    merges: Annotated[np.ndarray, Stored(("merge", "pair"), "nodes that become one; K + i is what merge i makes")]
+    ids: Annotated[np.ndarray, Stored(_COMPONENT, "stable id of a component", name="id")]
+    merges: Annotated[np.ndarray, Stored(("merge", "pair"), "nodes that are merged; merge i makes node K + i")]
     elbo: Annotated[np.ndarray, Stored(("level",), "exact ELBO of K clusters, K - 1, and so on to one", "nat")]
     counts: Annotated[np.ndarray, Stored(("node",), "expected rows of a node")]
     overlap: Annotated[
         np.ndarray, Stored(("component", "component_2"), "sums over rows of products of two responsibilities")
     ]
-    nearest: Annotated[np.ndarray, Stored(_COMPONENT, "component with which each would best be merged")]
-    evidence: Annotated[np.ndarray, Stored(_COMPONENT, "ELBO that this merge alone would give up", "nat")]
+    nearest: Annotated[np.ndarray, Stored(_COMPONENT, "best partner for a merge with each component")]
+    evidence: Annotated[np.ndarray, Stored(_COMPONENT, "ELBO lost by this merge alone", "nat")]
 
     def __len__(self) -> int:
         """K, the number of components."""

@@ -24,7 +24,7 @@ class BatchSummary:
 
     summary: Summary
     measured: tuple[Summary, ...] = ()
-    owners: Annotated[AnyOwners, Stored(("row",), "component that holds most of a row")] = None
+    owners: Annotated[AnyOwners, Stored(("row",), "component with the largest responsibility for a row")] = None
 
     def __add__(self, other: BatchSummary) -> BatchSummary:
         measured = tuple(a + b for a, b in zip(self.measured, other.measured, strict=True))

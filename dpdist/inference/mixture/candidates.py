@@ -39,14 +39,17 @@ class Candidates:
     every: int = setting(
         10,
         COUNT,
-        "Of so many laps one is dense: every row is looked at for every cluster. 1 for all laps. The lap in which a "
-        "run converges is.",
+        "One of this many laps is dense: it compares every row with every cluster. 1: all laps are dense. The lap in "
+        "which a run converges is always dense.",
     )
-    components: int = setting(200, COUNT, "Number of clusters from which it pays; with fewer, all laps are dense.")
+    components: int = setting(
+        200, COUNT, "Smallest number of clusters at which candidates are used; with fewer, all laps are dense."
+    )
     share: float = setting(
         1e-5,
         number(least=0, below=1),
-        "A cluster is a candidate of rows of which it holds more than this share; the smaller, the closer the bound.",
+        "A cluster is a candidate for the rows of another one if it holds more than this share of them. Smaller shares "
+        "bring the bound closer to that of dense laps.",
     )
 
     def __post_init__(self) -> None:

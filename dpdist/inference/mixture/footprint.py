@@ -74,9 +74,9 @@ def warn_if_large(problem: Problem, source: Source, components: int, memory: flo
     full = isinstance(family, Gaussian | ZeroMeanGaussian)
     narrower = "fewer columns with row_transform=TransformPlan(pca=50)"
     warnings.warn(
-        f"a lap of {type(family).__name__} over {problem.preparation.width} columns takes about "
-        f"{_size(needed.total)} with {components} component{'s' if components > 1 else ''} and "
-        f"{_size(needed.component)} more for every further one, of {_size(here)} here; choose "
+        f"a lap of {type(family).__name__} over {problem.preparation.width} columns needs about "
+        f"{_size(needed.total)} of memory with {components} component{'s' if components > 1 else ''}, and "
+        f"{_size(needed.component)} more for each further component; this process may use {_size(here)}. Choose "
         + (f"DiagonalGaussian, or {narrower}." if full else f"fewer components or batches, or {narrower}."),
         stacklevel=2,
     )

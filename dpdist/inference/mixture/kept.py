@@ -60,7 +60,7 @@ class KeptBatchSummary:
     name: str
     digest: str
     shapes: tuple[tuple[int, int, int], ...]
-    owners: Annotated[AnyOwners, Stored(("row",), "component that holds most of a row")] = None
+    owners: Annotated[AnyOwners, Stored(("row",), "component with the largest responsibility for a row")] = None
     component_map: ComponentMap | None = None
 
     @property

@@ -114,9 +114,9 @@ def check_products(rows: Rows, posterior: Posterior) -> None:
     off = float(np.quantile(np.abs(short - long).max(axis=1, where=counted, initial=0.0), 1 - FAR_OUT))
     if not off <= OFF:
         raise PrecisionError(
-            f"products in {np.dtype(dtype).name} put log probabilities of rows off by {off:.2g} nats: columns are too "
-            "large beside how far clusters vary. Use compute_dtype='float64', or centre and scale the columns where "
-            "they are real numbers (row_transform=TransformPlan(center=True, scale=True))."
+            f"products in {np.dtype(dtype).name} change log probabilities of rows by {off:.2g} nats: values in columns "
+            "are too large compared with the spread of clusters. Use compute_dtype='float64' or, for real-valued "
+            "columns, centre and scale them (row_transform=TransformPlan(center=True, scale=True))."
         )
 
 

@@ -23,12 +23,12 @@ class Reason(Enum):
 
     ACCEPTED = "accepted: the exact ELBO rises"
     NO_GAIN = "refused: the exact ELBO does not rise"
-    ROUNDING = "refused: rounding or a component without rows gains as much"
+    ROUNDING = "refused: rounding or an empty component would gain as much"
     CONFLICT = "refused: a better proposal changed one of its components"
     LIMIT = "refused: the largest number of components is reached"
     REFINING = "postponed: its children are still improving"
-    UNCERTAIN = "refused: other documents might not gain, as sure as was asked"
-    ALONG = "accepted along with a birth or delete, whose gain holds this one"
+    UNCERTAIN = "refused: below the chosen confidence that other documents gain"
+    ALONG = "accepted with a birth or delete, whose gain includes this gain"
 
     @property
     def taken(self) -> bool:

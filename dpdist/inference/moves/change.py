@@ -178,7 +178,7 @@ class Change:
     components followed by all replacements.
     """
 
-    kept: Annotated[np.ndarray, Stored(("kept",), "components that the last lap's end left alone")]
+    kept: Annotated[np.ndarray, Stored(("kept",), "components that the last lap end did not change")]
     accepted: tuple[tuple[int, int], ...]
     order: Annotated[np.ndarray, Stored(("component",), "order of the kept components followed by all replacements")]
 

@@ -42,12 +42,14 @@ class Cooldowns:
     sizes : (R,) float64
     """
 
-    ids: Annotated[np.ndarray, Stored(("cooldown",), "component that was refused")] = field(default_factory=_none)
-    refusals: Annotated[np.ndarray, Stored(("cooldown",), "how often")] = field(default_factory=_none)
-    until: Annotated[np.ndarray, Stored(("cooldown",), "lap from which it may be tried again")] = field(
+    ids: Annotated[np.ndarray, Stored(("cooldown",), "id of a component that was refused")] = field(
         default_factory=_none
     )
-    sizes: Annotated[np.ndarray, Stored(("cooldown",), "its expected count at the last refusal")] = field(
+    refusals: Annotated[np.ndarray, Stored(("cooldown",), "number of refusals")] = field(default_factory=_none)
+    until: Annotated[np.ndarray, Stored(("cooldown",), "lap from which the component may be tried again")] = field(
+        default_factory=_none
+    )
+    sizes: Annotated[np.ndarray, Stored(("cooldown",), "expected count of the component at the last refusal")] = field(
         default_factory=lambda: np.zeros(0)
     )
 

@@ -35,8 +35,8 @@ class Deletes(Proposals):
     coefficients : (J * M, F), or None before a posterior exists
     """
 
-    targets: Annotated[np.ndarray, Stored(("delete",), "component that may go")]
-    absorbers: Annotated[np.ndarray, Stored(("delete", "absorber"), "components that would share its rows")]
+    targets: Annotated[np.ndarray, Stored(("delete",), "component that may be deleted")]
+    absorbers: Annotated[np.ndarray, Stored(("delete", "absorber"), "components that would get its rows")]
     coefficients: np.ndarray | None = None
 
     def __len__(self) -> int:
@@ -95,7 +95,7 @@ def propose_deletes(total: Summary, pair_gains: np.ndarray, busy: np.ndarray, ab
 class Delete(Move[Deletes]):
     """Divide the rows of a small component among others."""
 
-    absorbers: int = setting(3, COUNT, "Components that share them.")
+    absorbers: int = setting(3, COUNT, "Number of components among which the rows are divided.")
 
     def __post_init__(self) -> None:
         check_settings(self, " of Delete")

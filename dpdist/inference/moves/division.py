@@ -43,8 +43,8 @@ class Divisions(Proposals):
     """
 
     groups: Annotated[np.ndarray, Stored(("division", "member"), "components that are divided together, or -1")]
-    ends: Annotated[np.ndarray, Stored(("division",), "place behind the last of its replacements")]
-    ages: Annotated[np.ndarray, Stored(("division",), "laps the replacements have been refined")]
+    ends: Annotated[np.ndarray, Stored(("division",), "end index of the replacements of a division")]
+    ages: Annotated[np.ndarray, Stored(("division",), "number of laps in which the replacements were refined")]
     gains: Annotated[np.ndarray, Stored(("division",), "exact gain at the end of the last lap", "nat")]
     cooldowns: Cooldowns = field(default_factory=Cooldowns)
     searched: SearchedGroups = field(default_factory=SearchedGroups)

@@ -31,7 +31,7 @@ class Merges(Proposals):
     pairs : (P, 2) intp
     """
 
-    pairs: Annotated[np.ndarray, Stored(("merge", "pair"), "components that may become one")]
+    pairs: Annotated[np.ndarray, Stored(("merge", "pair"), "components that may be merged")]
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -71,7 +71,7 @@ def propose_merges(gains: np.ndarray, limit: int) -> Merges:
 class Merge(Move[Merges]):
     """Make one component of two."""
 
-    pairs: int = setting(4, whole(0), "Largest number of pairs measured a lap, as a multiple of K.")
+    pairs: int = setting(4, whole(0), "Largest number of pairs measured per lap, as a multiple of K.")
 
     def __post_init__(self) -> None:
         check_settings(self, " of Merge")

@@ -25,13 +25,13 @@ ALMOST_ALL = 0.95
 class Sampling:
     """How many rows may be drawn in a lap."""
 
-    rows: int = setting(4000, whole(2), "Of each component.")
-    total_bytes: int = setting(64 * 2**20, COUNT, "Bound on all of them.")
+    rows: int = setting(4000, whole(2), "Largest number of rows drawn from each component.")
+    total_bytes: int = setting(64 * 2**20, COUNT, "Largest size of all drawn rows together, in bytes.")
     fewest: int = setting(
         256,
         COUNT,
-        "Rows of each component at least, if it has them; where those of all do not fit, components take turns, 16 or "
-        "more at a time.",
+        "Smallest number of rows drawn from each component, if it has so many. If these rows of all components do not "
+        "fit into total_bytes, components take turns, 16 or more at a time.",
     )
 
     def __post_init__(self) -> None:
@@ -66,8 +66,8 @@ class Sampling:
         """Raise :class:`InputError` if the `least` rows of one component do not fit."""
         if self.total_bytes < least * row_bytes:
             raise InputError(
-                f"total_bytes of Sampling should hold at least {least} rows, a row taking {row_bytes} bytes; got "
-                f"{self.total_bytes}. Give {self.rows * row_bytes} to have {self.rows} rows of a component."
+                f"total_bytes of Sampling should hold at least {least} rows of {row_bytes} bytes each; got "
+                f"{self.total_bytes}. Set it to {self.rows * row_bytes} for {self.rows} rows of a component."
             )
 
 

@@ -26,12 +26,12 @@ class SearchedGroups:
     sizes : (R, G) float64, counts of the members when the group was searched
     """
 
-    ids: Annotated[np.ndarray, Stored(("searched", "searched_member"), "components of a group searched in vain")] = (
+    ids: Annotated[np.ndarray, Stored(("searched", "searched_member"), "ids of a group in which nothing was found")] = (
         field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
     )
-    sizes: Annotated[np.ndarray, Stored(("searched", "searched_member"), "their expected counts at that time")] = field(
-        default_factory=lambda: np.zeros((0, 0))
-    )
+    sizes: Annotated[
+        np.ndarray, Stored(("searched", "searched_member"), "counts of its components when it was searched")
+    ] = field(default_factory=lambda: np.zeros((0, 0)))
 
     @cached_property
     def members(self) -> dict[frozenset[int], dict[int, float]]:

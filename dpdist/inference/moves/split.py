@@ -35,18 +35,23 @@ STAGES = ((5, 2),)
 class Split(Dividing):
     """Make several components of one."""
 
-    children: int = setting(2, whole(2), "Components that a split makes of one.")
+    children: int = setting(2, whole(2), "Number of components that a split makes of one component.")
     seedings: int = setting(
         8,
         COUNT,
-        "K-means++ seedings of children, half as many shells, half as many balls; the best on the sample is kept.",
+        "Number of k-means++ seedings of the children. Half as many shells and half as many balls are tried too; the "
+        "best candidate on the sample is kept.",
     )
     seed_iterations: int = setting(
-        4, whole(0), "Steps of variational inference on the sample that the most promising children take at last."
+        4, whole(0), "Number of final steps of variational inference on the sample for the most promising children."
     )
-    refine: int = setting(6, COUNT, "Laps that children may take until they pay.")
-    cooldown: int = setting(2, whole(0), "Laps that a component is left alone after a refused split.")
-    tries: int = setting(2, COUNT, "Refused splits after which a component is left alone until it changes.")
+    refine: int = setting(6, COUNT, "Number of laps within which the children must gain.")
+    cooldown: int = setting(
+        2, whole(0), "Number of laps in which a component is not split again after a refused split."
+    )
+    tries: int = setting(
+        2, COUNT, "Number of refused splits after which a component is not split again until it changes."
+    )
 
     def __post_init__(self) -> None:
         check_settings(self, " of Split")

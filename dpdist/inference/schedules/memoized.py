@@ -20,7 +20,7 @@ from dpdist.inference.state import State
 #: Allowed numbers of batches that start before the preceding batch is added.
 LOOKAHEAD = whole(0, 8)
 
-AHEAD = "Batches that start before the one before them is in, so that as many more workers have something to do."
+AHEAD = "Number of batches that may start before the preceding batch is finished, so that more workers are busy."
 
 
 @documented
@@ -30,16 +30,16 @@ class Memoized(Schedule):
 
     batches: int | None = setting(
         None,
-        COUNT.or_none("as many as pay"),
-        "Number of batches, groups of partitions, each of which updates the model; 1 is batch variational Bayes. By "
-        "default so many that updates cost little beside the work on rows, 40 at most, of documents 10.",
+        COUNT.or_none("an automatic choice"),
+        "Number of batches. A batch is a group of partitions after which the model is updated; 1 is batch variational "
+        "Bayes. By default as many as keep updates cheap compared with the work on rows: at most 40, for documents 10.",
     )
     lookahead: int = setting(0, LOOKAHEAD, AHEAD)
     keep_start: bool = setting(
         True,
         FLAG,
-        "Whether a start's statistics stand in for batches not yet seen in the first lap; if not, only what was seen "
-        "counts, as in the paper.",
+        "Whether the statistics of the start represent the unvisited batches in the first lap. If not, only visited "
+        "batches count, as in the paper.",
     )
 
     name = "memoized"

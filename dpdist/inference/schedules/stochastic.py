@@ -25,10 +25,12 @@ from dpdist.inference.state import State
 class Stochastic(Schedule):
     """Stochastic inference; the number of components stays that of the start."""
 
-    batches: int = setting(40, COUNT, "Number of mini-batches that the data are cut into.")
+    batches: int = setting(40, COUNT, "Number of mini-batches into which the data are divided.")
     lookahead: int = setting(0, LOOKAHEAD, AHEAD)
-    delay: float = setting(1.0, number(least=0), "tau of the rates of mini-batches.")
-    forgetting: float = setting(0.6, number(above=0, most=1), "kappa of these rates, in (0.5, 1] for convergence.")
+    delay: float = setting(1.0, number(least=0), "tau of the learning rate (tau + t)^-kappa.")
+    forgetting: float = setting(
+        0.6, number(above=0, most=1), "kappa of the learning rate; in (0.5, 1] for convergence."
+    )
 
     name = "stochastic"
     moves = False

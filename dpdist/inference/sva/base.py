@@ -23,7 +23,7 @@ from dpdist.models.families.base import Moments, Rows
 
 #: Error message for a row with no finite score under any component, old or new.
 FAR_OUT = (
-    "a row's log probabilities are not finite under every component: the row lies too far out. Standardise the "
+    "the log probabilities of a row are not finite: the row lies too far from all components. Standardise the "
     "columns (row_transform=TransformPlan(scale=True)), or give the family a prior that allows for such rows."
 )
 
@@ -76,8 +76,8 @@ def rule_of(allocation: Allocation, counts: np.ndarray) -> OpeningRule:
     near = allocation.plug_in(counts)
     if not isinstance(near, DirichletProcess | FiniteDirichlet):
         raise InputError(
-            f"a sequential pass needs a concentration, which {type(near).__name__} has not; let its plug_in return a "
-            "DirichletProcess near the counts it is given, or do without the pass."
+            f"a sequential pass needs a concentration; {type(near).__name__} has none. Let its plug_in return a "
+            "DirichletProcess that approximates it at the given counts, or do without the pass."
         )
     return OpeningRule(near.concentration, max_components=allocation.max_components)
 
@@ -103,17 +103,17 @@ class SVAState:
 
     table: Annotated[
         np.ndarray,
-        Stored(("component", "feature"), "components as the pass keeps them; last column: their weights"),
+        Stored(("component", "feature"), "components in the form that the pass uses; the last column is their weights"),
     ]
-    ids: Annotated[np.ndarray, Stored(("component",), "stable identity of a component")]
+    ids: Annotated[np.ndarray, Stored(("component",), "stable id of a component")]
     rows: int
     seen: float
     next_check: int
     pruned: float
-    exposed: Annotated[np.ndarray, Stored(("component",), "weight of the rows that it could have had")]
+    exposed: Annotated[np.ndarray, Stored(("component",), "weight of the rows that it could have received")]
     looked: float
     overlap: Annotated[
-        np.ndarray, Stored(("component", "component_2"), "sum of the smaller of two components' responsibilities")
+        np.ndarray, Stored(("component", "component_2"), "sum over rows of the smaller of two responsibilities")
     ]
     next_id: int = 0
 

@@ -98,8 +98,8 @@ class ConjugatePass(Pass):
 
 #: Error message for float64, where no other type would help.
 _TOO_FAR = (
-    "a row lies too far from the data's mean for its distances to be resolved by the known variance. Standardise the "
-    "columns (row_transform=TransformPlan(scale=True)), or give the family a larger variance."
+    "a row lies too far from the data's mean for float64 to resolve distances of one standard deviation. Standardise "
+    "the columns (row_transform=TransformPlan(scale=True)), or give the family a larger variance."
 )
 _SENTENCES = {
     -1: FAR_OUT,

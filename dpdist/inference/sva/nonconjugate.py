@@ -70,8 +70,8 @@ class NonConjugatePass(Pass):
         )
         if count < 0:
             raise PrecisionError(
-                "a row's log probabilities are not finite under every component; remove the row, or give the "
-                "likelihood a prior that allows for such rows."
+                "the log probabilities of a row are not finite; remove the row, or give the likelihood a prior that "
+                "allows for such rows."
             )
         self.count = count
         for weight in weights:  # one by one, so that the sum does not depend on blocks
@@ -174,6 +174,6 @@ class NonConjugate(Learner):
 
 
 _NO_EVIDENCE = (
-    "components of a likelihood without a conjugate prior have no evidence to merge by; they keep points only. Merge "
-    "them by distance (merge='distance'), or not at all (merge=None)."
+    "components cannot be merged by evidence if the likelihood has no conjugate prior: they store point estimates. "
+    "Merge them by distance (merge='distance'), or not at all (merge=None)."
 )

@@ -41,7 +41,7 @@ class SVAPredictor(Predictor):
     learner: Learner
     preparation: Preparation
     concentration: float
-    table: Annotated[np.ndarray, Stored(("component", "feature"), "components as the pass keeps them")]
+    table: Annotated[np.ndarray, Stored(("component", "feature"), "components in the form that the pass uses")]
     ids: Annotated[np.ndarray, IDS]
 
     @property
@@ -87,7 +87,7 @@ class SVAPredictor(Predictor):
     def mixture(self) -> tuple[Model, Summary]:
         if self.family is None:
             raise InputError(
-                f"merges of clusters need a family with a conjugate prior, which sums of statistics determine; "
+                "merges of clusters need a family with a conjugate prior, because they add sufficient statistics; "
                 f"got a pass with {type(self.learner).__name__}."
             )
         model = Model(self.family, DirichletProcess(self.concentration))

@@ -36,7 +36,9 @@ class Effort:
     )
     most: int = setting(100, COUNT, "Largest number of updates of a document.")
     fresh: bool = setting(
-        True, FLAG, "Whether documents are started afresh beside their earlier topics; the better start is kept."
+        True,
+        FLAG,
+        "Whether documents are fitted from a new start, too, besides their earlier topics; the better fit is kept.",
     )
 
     def __post_init__(self) -> None:
@@ -47,7 +49,9 @@ class Effort:
 class DocumentTopics:
     """n_jk of documents as CSR: `indptr` (n + 1,), `topics` and `counts` (float32; the start of the next visit)."""
 
-    indptr: Annotated[np.ndarray, Stored(("document_boundary",), "boundaries of documents in their topics")]
+    indptr: Annotated[
+        np.ndarray, Stored(("document_boundary",), "offset of each document in the arrays of topics and counts")
+    ]
     topics: Annotated[np.ndarray, Stored(("use",), "topic that a document uses")]
     counts: Annotated[np.ndarray, Stored(("use",), "expected tokens of that topic in the document")]
 
@@ -116,8 +120,8 @@ def join_documents(parts: list[DocumentTopics]) -> DocumentTopics:
 class PairSums:
     """Sums for unions of two topics: the change of `entropy` (P,), and `groups` (P, 4) as in :class:`TopicSummary`."""
 
-    entropy: Annotated[np.ndarray, Stored(("pair",), "change of entropy if a pair of topics is one", "nat")]
-    groups: Annotated[np.ndarray, Stored(("pair", "group_sum"), "sums over documents, for unions of two")]
+    entropy: Annotated[np.ndarray, Stored(("pair",), "change of entropy if a pair of topics is merged", "nat")]
+    groups: Annotated[np.ndarray, Stored(("pair", "group_sum"), "sums over documents for merged pairs of topics")]
 
     @staticmethod
     def zeros(pairs: int) -> PairSums:

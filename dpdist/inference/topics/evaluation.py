@@ -51,12 +51,12 @@ def completion_score(
     rows, columns = observed.shape
     if held.shape != (rows, columns) or topics.shape != (len(prior), columns):
         raise InputError(
-            f"observed and held-out counts should both be documents by {topics.shape[1]} words; "
-            f"got {observed.shape} and {held.shape}."
+            f"observed and held-out counts should have the same number of documents and {topics.shape[1]} words; "
+            f"got the shapes {observed.shape} and {held.shape}."
         )
     tokens = float(held.sum())
     if not tokens > 0:
-        raise InputError("no token is held out; give documents of which some tokens are to be scored.")
+        raise InputError("no token is held out; pass held-out counts with at least one token.")
     by_word = np.ascontiguousarray(topics.T, dtype=np.float64)
     found = np.zeros(rows)
     complete_documents(
@@ -79,7 +79,7 @@ def coherence(topics: np.ndarray, documents: sparse.csr_array, words: int = 10) 
     """
     words = whole(2).take("words", words)
     if topics.shape[1] < 2:
-        raise InputError("coherence should be of a vocabulary of two words or more; got one word.")
+        raise InputError("coherence needs a vocabulary of two words or more; got one word.")
     occurs = sparse.csc_array(documents > 0, dtype=np.float64)
     shares = np.asarray(occurs.sum(axis=0)).ravel() / documents.shape[0]
     found = np.empty(len(topics))

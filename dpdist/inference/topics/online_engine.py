@@ -199,11 +199,13 @@ def partial_step(
     source = ArraySource(documents)
     if source.shape[1] != problem.model.vocabulary:
         raise InputError(
-            f"documents should count the {problem.model.vocabulary} words of the vocabulary; got {source.shape[1]} "
-            "columns. Count them with the vocabulary of the first mini-batch."
+            f"documents should have {problem.model.vocabulary} columns, one per word of the vocabulary; got "
+            f"{source.shape[1]}. Count their words with the vocabulary of the first mini-batch."
         )
     if not corpus >= source.shape[0]:
-        raise InputError(f"a corpus should have its mini-batch's {source.shape[0]} documents or more; got {corpus!r}.")
+        raise InputError(
+            f"corpus should be at least {source.shape[0]}, the number of documents in the mini-batch; got {corpus!r}."
+        )
     place = SerialBackend()
     return _online_step(problem, place, place.share_each(source.partitions), corpus, state)
 

@@ -97,10 +97,10 @@ class DocumentPredictor:
         """Raise :class:`InputError` unless there is one column per word of the model's vocabulary."""
         vocabulary = self.model.vocabulary
         if columns != vocabulary:
-            unseen = f"; words from {vocabulary} on were not there when it was fitted" if columns > vocabulary else ""
+            unseen = f"; columns from {vocabulary} on were not in the fitted data" if columns > vocabulary else ""
             raise InputError(
                 f"{name} should have {vocabulary} columns, one for each word of the model's vocabulary, in its order; "
-                f"got {columns}{unseen}. Count the words of that vocabulary, and leave out all others "
+                f"got {columns}{unseen}. Count the words of that vocabulary, and no others "
                 f"(X has {columns} features, but HDPTopicModel is expecting {vocabulary} features as input)."
             )
 
@@ -112,7 +112,9 @@ class DocumentPredictor:
     def outputs(self, top: int, density: bool) -> Outputs:
         """Names, shapes and dtypes of :meth:`predictions`: proportions and the largest topic, or the `top` largest."""
         if density:
-            raise InputError("a topic model has no density; leave out density=True; score documents with: dpdist score")
+            raise InputError(
+                "a topic model has no density. Leave out density=True, and score documents with: dpdist score"
+            )
         return label_outputs(top, len(self.ids)) | {"proportion": ((len(self.ids),), "float64")}
 
     def predictions(self, partition: Partition, top: int, density: bool) -> dict[str, np.ndarray]:
@@ -177,7 +179,7 @@ def complete_documents(
     parts: list[Score] = ask_each(backend, source.partitions, predictor, "completion", share, seed)
     tokens = sum(part.tokens for part in parts)
     if not tokens:
-        raise InputError("no token is held out; give documents with more words, or a smaller share.")
+        raise InputError("no token is held out; pass documents with more words, or a smaller share.")
     return Score(sum(part.per_token * part.tokens for part in parts) / tokens, tokens)
 
 
@@ -212,8 +214,8 @@ def counts_of(rows: Rows, first: int) -> sparse.csr_array:
     """
     if rows.dtype not in COUNTED:
         raise InputError(
-            f"the documents should be of a type that SciPy counts in; got {rows.dtype.str}. "
-            "Take counts as int32, and weights as float64."
+            f"the documents should have a dtype that sparse arrays of SciPy support; got {rows.dtype.str}. "
+            "Convert counts to int32, and weights to float64."
         )
     documents = sparse.csr_array(rows)
     check = check_block if are_whole(documents.data) else check_weights
@@ -256,7 +258,7 @@ def _tokens_observed(counts: np.ndarray, share: float, rng: np.random.Generator,
     if whole.sum() >= MOST_DRAWN:
         raise InputError(
             f"document {document} should have fewer than {MOST_DRAWN} tokens to be divided at random; got "
-            f"{whole.sum()}. Give the tokens observed yourself, or leave it out."
+            f"{whole.sum()}. Choose its observed tokens yourself, or leave it out."
         )
     return rng.multivariate_hypergeometric(whole, round(share * int(whole.sum())))
 

@@ -55,18 +55,26 @@ class TopicPlan:
     births: int = setting(
         400,
         COUNT,
-        "New topics looked for at once, at most: less the topics in use, but the lesser of these and 50 at least; they "
-        "take the place of a quarter as many.",
+        "Largest number of new topics sought at once. The number of topics in use is subtracted, but at least 50 are "
+        "sought (or births, if that is less). They replace at most a quarter as many topics.",
     )
-    sample: int = setting(1000, COUNT, "Documents in which they are looked for.")
-    iterations: int = setting(5, COUNT, "Of batch inference on that sample.")
+    sample: int = setting(1000, COUNT, "Number of documents in which new topics are sought.")
+    iterations: int = setting(5, COUNT, "Number of iterations of batch inference on that sample.")
     tries: int = setting(
-        2, whole(0), "Births, and deletes, refused in a row after which no more are tried until topics change."
+        2,
+        whole(0),
+        "Number of births refused in a row after which no more are tried until topics change; the same for deletes.",
     )
-    refine: int = setting(6, whole(0), "Laps that topics which do not pay yet are fitted on, while they may.")
-    cooldown: int = setting(20, whole(0), "Laps for which a topic that was refused to go is not tried again.")
+    refine: int = setting(
+        6,
+        whole(0),
+        "Largest number of laps in which changed topics without a gain are fitted further, if they may still gain.",
+    )
+    cooldown: int = setting(
+        20, whole(0), "Number of laps in which the delete of a topic is not tried again after it was refused."
+    )
     partners: int = setting(
-        3, whole(0), "Topics each topic may be made one with, those most like it, one a lap in turn."
+        3, whole(0), "Number of most similar topics with which a merge of each topic is tried, one per lap in turn."
     )
 
     def __post_init__(self) -> None:
@@ -84,58 +92,58 @@ class OnlinePlan:
     split: bool = setting(True, FLAG, "Whether to try splits.")
     merge: bool = setting(True, FLAG, "Whether to try merges.")
     delete: bool = setting(True, FLAG, "Whether to try deletes.")
-    splits: int = setting(10, whole(0), "Topics that are tried to be split, at most.")
+    splits: int = setting(10, whole(0), "Largest number of topics for which a split is tried.")
     merges: int = setting(
-        50, whole(0), "Pairs of topics with positive covariance of theta that are tried to be made one, at most."
+        50, whole(0), "Largest number of pairs of topics with positive covariance of theta for which a merge is tried."
     )
     merge_rate: float = setting(
         0.25,
         number(above=0, most=1),
-        "Rate of the global update from which on, as it falls, these pairs are tried. While topics are much as they "
-        "began, many pairs seem to gain by being one that differ later. At 1 they are tried from the first mini-batch "
-        "on, as in the paper.",
+        "Merges of these pairs are tried once the rate of the global update has fallen to this value. As long as "
+        "topics are close to their start, merges seem to gain even for pairs that differ later. At 1, merges are tried "
+        "from the first mini-batch on, as in the paper.",
     )
     alike: int = setting(
         20,
         whole(0),
-        "Smallest topics that are tried to be made one with the topic whose words are most like theirs, whatever their "
-        "covariance: topics that no document uses any more have none. The paper has no such merges; 0 leaves them out.",
+        "Number of smallest topics for which a merge with the topic of most similar words is tried, whatever their "
+        "covariance: topics that no document uses have none. The paper has no such merges; 0 turns them off.",
     )
     deletes: int = setting(
         5,
         whole(0),
-        "Small topics that are tried to be done without, at most, as :mod:`dpdist.inference.topics.online_deletes` "
-        "says; one goes at most.",
+        "Largest number of small topics for which a delete is tried (:mod:`dpdist.inference.topics.online_deletes`); "
+        "at most one is deleted.",
     )
     lasting: bool = setting(
         True,
         FLAG,
-        "Whether topics made one must raise the bound also with their own counts in place of the words seen, as "
-        ":mod:`dpdist.inference.topics.merges` says. Without, as in the paper, topics that few documents use are soon "
-        "lost; with it, topics that say the same as others stay longer.",
+        "Whether a merge must also raise the bound with the topics' own counts in place of the words seen "
+        "(:mod:`dpdist.inference.topics.merges`). If not, as in the paper, topics that few documents use are soon "
+        "lost; if so, duplicates of other topics stay longer.",
     )
-    iterations: int = setting(20, COUNT, "Restricted iterations of a split.")
+    iterations: int = setting(20, COUNT, "Number of restricted iterations of a split.")
     smoothing: float = setting(
         0.1,
         SCALE,
-        "Tokens. A split divides a topic's lambda, word by word, as the mini-batch's tokens are, and so many more that "
-        "are divided as all of the topic's are. The more, the less splits follow the noise of a mini-batch, and the "
-        "less rare words tell topics apart.",
+        "Number of tokens. A split divides a topic's lambda word by word in the proportions of the mini-batch's tokens "
+        "of the word, plus this many tokens in the proportions of all tokens of the topic. With more, splits follow "
+        "the noise of a mini-batch less, and rare words distinguish topics less.",
     )
-    max_topics: int = setting(1000, COUNT, "K that splits do not go beyond.")
+    max_topics: int = setting(1000, COUNT, "Largest number of topics that splits may reach.")
     restricted: Literal["shared", "free"] = setting(
         "shared",
         one_of("shared", "free"),
-        "'shared': documents divide the tokens of a topic between its halves, and a gain is the change of one bound; "
-        "'free', nearer to the paper: they share out all their tokens afresh, and it is not; both as "
-        ":mod:`dpdist.inference.topics.restricted` says.",
+        "'shared': documents divide the tokens of a topic between its halves, and a gain is the change of one bound. "
+        "'free', closer to the paper: documents reassign all their tokens, and a gain is not due to the split alone. "
+        "See :mod:`dpdist.inference.topics.restricted`.",
     )
     confidence: float | None = setting(
         None,
         number(above=0.5, below=1).or_none("any gain"),
-        "With which other documents would gain too, where gains are as their standard errors over the mini-batch's "
-        "documents say (:mod:`dpdist.inference.topics.confidence`); a move is made only then. None: for any gain on "
-        "the mini-batch.",
+        "Confidence that other documents gain too, below which a move is refused. It is computed from the standard "
+        "error of the gain over the mini-batch's documents (:mod:`dpdist.inference.topics.confidence`). None: any gain "
+        "on the mini-batch is accepted.",
     )
 
     def __post_init__(self) -> None:
@@ -218,11 +226,11 @@ class TopicProblem(Generic[Plan]):
             )
         if usual == NO_MOVES and self.plan != NO_MOVES:
             raise InputError(
-                "weights='point' makes no moves under a Batch schedule, for its bounds do not compare numbers of "
-                "topics; leave moves out, or choose weights='posterior'."
+                "weights='point' makes no moves under a Batch schedule, because its bounds cannot compare different "
+                "numbers of topics; leave moves out, or choose weights='posterior'."
             )
         if self.weights == "point" and self.schedule.lookahead:
-            raise InputError("online topics take one mini-batch after the other; leave lookahead of Stochastic at 0.")
+            raise InputError("online topics use one mini-batch after the other; set lookahead of Stochastic to 0.")
 
 
 PosteriorProblem = TopicProblem[TopicPlan]
