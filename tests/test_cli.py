@@ -178,7 +178,7 @@ def test_ctrl_c_keeps_everything_and_says_how_to_go_on(folder) -> None:
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=300) == 130
     output = (folder / "output.txt").read_text()
-    assert "nothing is lost. Go on with: dpdist resume c.zarr" in output
+    assert "nothing is lost. Continue with: dpdist resume c.zarr" in output
     assert "Traceback" not in output
     done = dpdist_command("resume", "c.zarr", "--max-laps", 12, "--serial", folder=folder)
     succeeded(done)
@@ -421,7 +421,7 @@ def test_nothing_takes_the_place_of_what_it_is_made_from(folder, run, monkeypatc
         zarr.open_group(folder / "apart", mode="w").create_array("rows.zarr", data=np.load(folder / "rows.npy"))
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     sentence = told(folder, monkeypatch, capsys, *arguments)
-    refused = ("while it is being read", "is a run or model of dpdist", "is no dpdist run", "is no report")
+    refused = ("while it is being read", "is a run or model of dpdist", "is no dpdist run", "is not a report")
     refused += ("would become one of the input files of", "holds no unit costs")
     assert any(each in sentence for each in refused)
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before

@@ -219,22 +219,22 @@ def test_options_are_read_as_a_file_has_them_and_override_it(tmp_path: Path, mon
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("fit", {"dta": "rows.zarr"}, "there is no setting dta; did you mean data?"),
     ("sva", {"treshold": 0.5}, "there is no setting treshold; did you mean threshold?"),
-    ("topics", {"zzz": 0.5}, "there is no setting zzz; known are data, random_state, max_laps"),
-    ("topics", {"holdout": "rows.zarr"}, "there is no setting holdout; known are data"),
+    ("topics", {"zzz": 0.5}, "there is no setting zzz; known settings: data, random_state, max_laps"),
+    ("topics", {"holdout": "rows.zarr"}, "there is no setting holdout; known settings: data"),
     ("fit", {"schedule": {"batch": 3}}, "there is no setting schedule.batch; did you mean batches?"),
     (
         "fit",
         {"schedule": {"name": "batch", "delay": 3}},
-        "there is no setting schedule.delay where schedule is 'batch'; leave it out, or choose "
+        "there is no setting schedule.delay if schedule is 'batch'; leave it out, or choose "
         "'stochastic', as in schedule = {name = 'stochastic', ...}.",
     ),
     (
         "topics",
         {"schedule": {"name": "stochastic", "keep_start": True}},
-        "there is no setting schedule.keep_start where schedule is 'stochastic'; leave it out, or choose "
+        "there is no setting schedule.keep_start if schedule is 'stochastic'; leave it out, or choose "
         "'memoized', as in schedule = {name = 'memoized', ...}.",
     ),
-    ("topics", {"effort": {"name": "effort"}}, "there is no setting effort.name; known are tolerance"),
+    ("topics", {"effort": {"name": "effort"}}, "there is no setting effort.name; known settings: tolerance"),
     ("fit", {"schedule": 5}, "setting schedule should be a table, as in [schedule]; got 5."),
     ("fit", {"row_transform": "pca"}, "setting row_transform should be a table, as in [row_transform]; got 'pca'."),
     (
@@ -271,7 +271,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "topics",
         {"moves": {"splits": 1}},
-        "there is no setting moves.splits where moves is 'posterior'; leave",
+        "there is no setting moves.splits if moves is 'posterior'; leave",
     ),
     ("topics", {"max_time": float("inf")}, "max_time should be finite and above zero"),
 ]
@@ -288,7 +288,7 @@ def test_a_wrong_setting_is_refused_where_it_stands(command: str, settings: dict
     ("content", "sentence"),
     [
         (b"seed = 1 # \xff", "is not UTF-8"),
-        (b"seed = ", "is not TOML"),
+        (b"seed = ", "is not valid TOML"),
         (b"family = { mean = [[1.0], [1.0, 2.0]] }", "mean should be a number or one per column"),
         (None, "cannot be read"),
     ],

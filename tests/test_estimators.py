@@ -358,10 +358,10 @@ BAD = [
     (
         {"initial": np.arange(3)[[0, 1, 2, 2]], "max_components": 2},
         np.ones((4, 2)),
-        "there may be, 2; got 3",
+        "at most 2 components, the limit of the allocation; got 3",
     ),
     ({"initial": np.ones((4, 2))}, np.ones((4, 2)), "sum to 1"),
-    ({"schedule": "stochastic"}, np.ones((4, 2)), "stochastic makes no moves, .* would stay the only one"),
+    ({"schedule": "stochastic"}, np.ones((4, 2)), "stochastic makes no moves, .* would keep one cluster"),
     (
         {"schedule": "stochastic", "initial": "k-means++", "moves": [dpdist.Split(), dpdist.Merge()]},
         np.ones((4, 2)),

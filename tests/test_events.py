@@ -222,9 +222,9 @@ def test_what_a_backend_went_through_is_told_once_and_in_few_words() -> None:
     before = Counts(resubmissions=2, restarts=0, lost=1)
     told = notes_of_counts(before, Counts(resubmissions=7, restarts=1, lost=3))
     assert [(e.about, e.count, e.sentence) for e in told] == [
-        ("resubmitted", 5, "5 tasks begun again: the cluster lost them."),
-        ("stuck", 1, "1 worker restarted: no sign of life from it."),
-        ("note", 2, "2 workers gone."),
+        ("resubmitted", 5, "5 tasks submitted again: the cluster lost them."),
+        ("stuck", 1, "1 worker restarted: no response from it."),
+        ("note", 2, "2 workers lost."),
     ]
     assert notes_of_counts(before, before) == []
 

@@ -97,7 +97,7 @@ def test_a_pass_takes_no_limits(tmp_path: Path) -> None:
     path, rows = tmp_path / "pass.zarr", clusters(2)
     killed_after(dpdist.SVA().prepare(source_of(rows), path), 1)
     for limits in ({"max_laps": 2}, {"max_time": 2.0}):
-        told = rf"is a pass, which ends with its rows; leave out {next(iter(limits))}\."
+        told = rf"is a sequential pass, which ends after its last row; leave out {next(iter(limits))}\."
         with pytest.raises(dpdist.InputError, match=told):
             dpdist.resume(path, source_of(rows), **limits)
     assert dpdist.resume(path, source_of(rows)).rows_seen_ == len(rows)
@@ -211,10 +211,10 @@ def test_who_stops_a_command_is_told_to_go_on_only_with_what_has_begun(capsys, t
             drive_here(lambda backend: run, launch, str(at))
         return capsys.readouterr().err.replace("\n", " ")
 
-    assert "nothing was begun yet. Give the command again" in stopped(tmp_path / "none.zarr", None)
+    assert "nothing had started yet. Run the command again" in stopped(tmp_path / "none.zarr", None)
     begun = dpdist.SVA().prepare(source_of(rows), path)
-    assert "Go on with: dpdist resume" in stopped(path, begun)
+    assert "Continue with: dpdist resume" in stopped(path, begun)
     begun.close()
     dpdist.resume(path, source_of(rows))
     told = stopped(path, None)  # as by an extension that has not stored anything, or after the last lap
-    assert "has ended (all rows were passed), and nothing was begun after that" in told, told
+    assert "had already ended (all rows were passed), and nothing was started after that" in told, told

@@ -332,7 +332,7 @@ def test_of_a_run_its_own_rows_alone_tell_what_is_kept_with_it(tmp_path, monkeyp
     (tmp_path / "rows.npy").rename(tmp_path / "moved.npy")
     with pytest.raises(
         dpdist.InputError,
-        match=r"there is no .*elsewhere now, say where: dpdist resume, tree and stability take --data PATH",
+        match=r"there is no .*have moved, give their new path: dpdist resume, tree and stability take --data PATH",
     ):
         app(asked, standalone_mode=False)
     (tmp_path / "moved.npy").rename(tmp_path / "rows.npy")
@@ -376,7 +376,7 @@ def test_a_dendrogram_shows_every_cluster_at_the_heights_of_the_tree() -> None:
     assert [text.get_text() for text in axes.get_xticklabels()] == [str(tree.ids[k]) for k in drawn["leaves"]]
     np.testing.assert_allclose(sorted(max(each) for each in drawn["dcoord"]), tree.heights)
     assert len({*drawn["leaves_color_list"]} - {"0.45"}) <= 2
-    with pytest.raises(dpdist.InputError, match="two clusters or more"):
+    with pytest.raises(dpdist.InputError, match="at least two clusters; this tree has one"):
         draw_dendrogram(Grown(FAMILIES[0], ALLOCATIONS[0], 0, k=1).tree, axes)
 
 

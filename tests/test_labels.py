@@ -178,7 +178,7 @@ def test_ids_that_cannot_stand_beside_labels_are_refused_before_rows_are_read(
     tmp_path, predictor, name: str, ids: str
 ) -> None:
     backend = Killed(10**9)
-    with pytest.raises(InputError, match=f"column '{ids}' of ids has the name of one that is written"):
+    with pytest.raises(InputError, match=f"column of ids has the name of a column of the output, '{ids}'"):
         write_labels(predictor, source_of(clusters(1)), backend, tmp_path / name, ids=RowIds(ids, iter([["a"] * ROWS])))
     assert not backend.predicted and not list(tmp_path.iterdir())
 

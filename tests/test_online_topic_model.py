@@ -325,7 +325,7 @@ def test_mini_batches_that_do_not_fit_are_refused_and_leave_the_model_as_it_was(
     with pytest.raises(InputError, match=r"12 columns, .* got 11"):
         model.partial_fit(x[:, :11])
     for corpus in (29, 0, -1, np.nan, np.inf, "many", True):
-        with pytest.raises(InputError, match="30 of this mini-batch or more"):
+        with pytest.raises(InputError, match="at least the 30 of this mini-batch"):
             model.partial_fit(x, documents=corpus)
     for wrong in (-1.0, np.inf, np.nan):
         counts = x.toarray().astype(float)

@@ -310,7 +310,7 @@ def test_beside_a_background_there_are_as_many_clusters_as_there_are(scattered, 
     np.testing.assert_array_equal(loaded.predict(x, outliers=True), labels)
     assert loaded.background == 0.02 and len(loaded.tree(x)) == 20
     np.testing.assert_array_equal(loaded.cut(10).predict(x, outliers=True) == -1, labels == -1)
-    with pytest.raises(dpdist.InputError, match="has no background"):
+    with pytest.raises(dpdist.InputError, match="cannot extend a model with a background"):
         dpdist.extend(tmp_path / "model.zarr", x, out=tmp_path / "more.zarr")
 
 

@@ -187,11 +187,11 @@ def test_the_sums_of_a_batch_come_in_by_as_many_steps_as_their_tree_has() -> Non
     ("costs", "cause"),
     [
         (FREE, "the local step of the rows"),
-        (replace(FREE, add=1e-6), "sums on their way to the coordinator"),
-        (replace(FREE, transfer=1e3), "sums on their way to the coordinator"),
-        (replace(FREE, lap_end=100.0), "the coordinator, which makes posteriors and moves"),
+        (replace(FREE, add=1e-6), "sending sums to the coordinator"),
+        (replace(FREE, transfer=1e3), "sending sums to the coordinator"),
+        (replace(FREE, lap_end=100.0), "the coordinator, which computes posteriors and moves"),
         (replace(FREE, search=100.0), "the search for moves"),
-        (replace(FREE, task=10.0), "the scheduler, which hands out tasks one by one"),
+        (replace(FREE, task=10.0), "the scheduler, which assigns tasks one by one"),
         (replace(FREE, read_rate=1e3), "reading the rows"),
         (replace(FREE, store_rate=1e5), "reading the rows"),
     ],
@@ -203,7 +203,7 @@ def test_a_lap_is_bound_by_what_takes_most_of_it(costs, cause) -> None:
 def test_what_would_help_is_told_with_what_it_comes_to() -> None:
     changes = {change.what: change.seconds for change in forecast(LARGE, REAL, 256).changes}
     assert changes["lookahead = 1"] == mean_lap(LARGE.but(lookahead=1), REAL, 256).seconds
-    assert changes["candidates in nine laps of ten"] == mean_lap(LARGE.but(dense_every=10), REAL, 256).seconds
+    assert changes["candidates in nine of ten laps"] == mean_lap(LARGE.but(dense_every=10), REAL, 256).seconds
 
 
 # Work and workers
@@ -256,10 +256,10 @@ def test_the_rounds_of_a_pass_take_every_partition_once(partitions, most, parall
 def test_a_run_says_how_many_workers_have_something_to_do_and_that_there_are_more() -> None:
     rows = clusters(0)
     run = mixture(schedule=Memoized(4, 1)).prepare(source_of(rows), backend=SerialBackend())
-    assert plan_note(run).sentence == "900 rows in 9 partitions: at most 6 workers at work at a time."
+    assert plan_note(run).sentence == "900 rows in 9 partitions: at most 6 workers can work at a time."
     run.backend = _Wide()
     told = plan_note(run).sentence
-    assert told.startswith("900 rows in 9 partitions: at most 6 workers at work at a time, of 7; fewer batches or more")
+    assert told.startswith("900 rows in 9 partitions: at most 6 workers can work at a time; 7 are available. Use")
 
 
 class _Wide(SerialBackend):

@@ -209,7 +209,7 @@ def test_a_tree_is_shown_once_it_is_grown(folder, tmp_path) -> None:
     model, rows = dpdist.load(folder / "mixture"), pictures()
     with pytest.raises(dpdist.InputError, match="has no tree yet"):
         plot.tree(model)
-    with pytest.raises(dpdist.CheckpointError, match="holds topics of documents, not clusters"):
+    with pytest.raises(dpdist.CheckpointError, match="is a topic model of documents, not a model of rows"):
         plot.tree(folder / "topics")
     tree = model.tree(rows)
     model.save(tmp_path / "grown.zarr")
@@ -286,7 +286,7 @@ def test_rows_that_stand_in_are_of_the_clusters_alone() -> None:
 
 @pytest.mark.parametrize("shape", ["3", "3x3", "0x6", "2x1x3x1", "axb", "3x1x2"])
 def test_a_wrong_image_shape_is_told(folder, shape) -> None:
-    with pytest.raises(dpdist.InputError, match=r"image shape|pictures of"):
+    with pytest.raises(dpdist.InputError, match=r"image shape|images of"):
         figures_of(folder / "mixture", image_shape=shape)
 
 
@@ -335,14 +335,14 @@ def test_the_map_joins_topics_by_the_words_they_have_and_leaves_out_those_of_non
 def test_a_page_says_what_it_leaves_out(folder, figures, monkeypatch) -> None:
     """Of many clusters the map shows the largest, of many proposals those taken and the most promising."""
     found = figures["mixture"]
-    assert "Every proposal, by" in page_of(found) and "Near ones are alike" in page_of(found)
-    assert f"of {found.n_components}. Near ones are alike" not in page_of(found)
+    assert "All proposals, by gain" in page_of(found) and "Near circles are similar" in page_of(found)
+    assert f"of {found.n_components}. Near circles are similar" not in page_of(found)
     many, all_of = len(found.proposals), found.n_components
     monkeypatch.setattr(reading, "MEASURED", all_of - 1)
     part, unasked = figures_of(folder / "mixture"), replace(found.proposals[0], gain=math.nan, accepted=False)
     told = page_of(replace(part, proposals=(*found.proposals, unasked)))
-    assert f"{many:,} of {many + 1:,} proposals, by their gain" in told
-    assert f"The largest {all_of - 1} of {all_of}. Near ones are alike" in told
+    assert f"{many:,} of {many + 1:,} proposals, by gain" in told
+    assert f"The largest {all_of - 1} of {all_of}. Near circles are similar" in told
 
 
 def test_one_cluster_is_told_as_one(tmp_path) -> None:
@@ -375,7 +375,7 @@ def test_a_run_without_a_lap_and_one_that_was_left(tmp_path) -> None:
     run.close()
     page = page_of(figures_of(tmp_path / "run.zarr"), again=5)
     assert "No lap is finished yet" in page and 'http-equiv="refresh"' in page
-    assert "not at its end" in next(
+    assert "not finished: continue with dpdist resume" in next(
         write_report(str(tmp_path / "run.zarr"), tmp_path / "a.html", None, None, 5, 100, True)
     )
     left = dpdist.DPMixture(max_laps=5, random_state=0).iter_fit(clusters(0), checkpoint_path=tmp_path / "left.zarr")
@@ -427,7 +427,7 @@ def test_plots_draw_the_same_figures_on_given_axes(folder, figures, kind) -> Non
 def test_rows_that_came_block_by_block_have_clusters_to_draw_but_no_course() -> None:
     model = dpdist.SVA().partial_fit(clusters(0, rows=300))
     for draw in (plot.trace, plot.components):
-        with pytest.raises(dpdist.InputError, match="no laps to be drawn: its rows came block by block"):
+        with pytest.raises(dpdist.InputError, match="no laps to draw, as its rows came block by block"):
             draw(model)
     assert len(plot.sizes(model).patches) == model.n_components_
 
@@ -439,7 +439,7 @@ def test_notebooks_show_runs_and_models(folder) -> None:
     assert model._repr_mimebundle_()["text/html"].startswith(told[: told.index("</div>")])
     assert "<polyline" not in dpdist.DPMixture()._repr_html_()
     run = mixture(max_laps=2).prepare(clusters(0))
-    assert "going on" in run._repr_html_()
+    assert "running" in run._repr_html_()
     with pytest.raises(dpdist.InputError, match="should have a finished lap"):
         plot.trace(run)
     for _ in run:
@@ -557,7 +557,7 @@ def test_a_picture_needs_a_value_a_column(tmp_path, monkeypatch) -> None:
     model, rows = mixture(max_laps=1), clusters(1, columns=4)
     model.fit(rows)
     monkeypatch.setattr(type(model._predictor), "described", lambda self: {})
-    with pytest.raises(dpdist.InputError, match="describe no mean, share, rate or covariance to draw"):
+    with pytest.raises(dpdist.InputError, match="have no mean, share, rate or covariance to draw"):
         figures_of(model, image_shape="2x2")
     assert figures_of(model).components
 
@@ -602,5 +602,5 @@ def test_a_run_of_another_machine_is_shown_at_once_and_told_as_it_may_be(tmp_pat
     assert reading.view_of(path).going_on is False  # this process cannot wait for itself
     monkeypatch.setattr("dpdist.core.lease._machine", lambda: "another machine")
     monkeypatch.setattr("dpdist.core.lease.lives", None)  # who would watch for a while
-    assert reading.view_of(path).state.startswith("not at its end, and worked on by another machine if that lives")
+    assert reading.view_of(path).state.startswith("not finished; another machine may be working on it")
     fit.close()

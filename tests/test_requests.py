@@ -97,7 +97,7 @@ def test_a_submitted_pass_killed_before_it_wrote_anything_takes_no_limits(
     np.save(tmp_path / "rows.npy", clusters(2))
     (tmp_path / "sva.toml").write_text(f'data = "{tmp_path / "rows.npy"}"\n')
     dying("submit", tmp_path / "sva.toml", "--out", path, "--command", "sva")
-    assert "is a pass, which ends with its rows; leave out max_laps" in dying("resume", path, "--max-laps", 2)
+    assert "which ends after its last row; leave out max_laps" in dying("resume", path, "--max-laps", 2)
     with pytest.raises(dpdist.CheckpointError, match=r"no checkpoint yet; .* dpdist resume .* --cluster FILE"):
         open_run(path)
 
@@ -332,7 +332,7 @@ def test_rows_held_out_may_move_too(remote: bool, folder, dying, here) -> None:
         assert submitted(dying, "resume", "run.zarr", *rows, *held, "--max-laps", 3) == 0
     else:
         said = called("resume", "run.zarr", *rows, "--max-laps", 3, "--serial")
-        assert "of the rows held out: there is no file at" in said
+        assert "held-out rows: there is no file at" in said
         called("resume", "run.zarr", *rows, *held, "--max-laps", 3, "--serial")
     found = dpdist.load("run.zarr").history_["holdout_score"].values
     assert len(found) == 3 and np.isfinite(found).all()

@@ -107,7 +107,7 @@ def test_sound_parts_are_not_accused() -> None:
 
 def test_what_cannot_be_is_refused_with_what_would_help() -> None:
     rows = np.random.default_rng(0).normal(size=(50, 2))
-    with pytest.raises(dpdist.InputError, match="a background is as broad as all rows where the family learns"):
+    with pytest.raises(dpdist.InputError, match="background as broad as all rows needs a family whose covariance is"):
         mixture(family=IsotropicGaussian(variance=1.0), background=0.1).fit(rows)
     with pytest.raises(dpdist.PrecisionError, match="give the family a larger variance"):
         dpdist.SVA(IsotropicGaussian(variance=1e-4)).fit(np.sign(rows) * 1e6)

@@ -183,7 +183,7 @@ def test_the_command_keeps_what_it_finds(groups, tmp_path, monkeypatch, capsys) 
     np.testing.assert_array_equal(stored["jaccard"].values, expected)
     assert len(loaded.tree_) == loaded.n_components_, "one finding leaves the other"
     app(["sva", "rows.zarr", "--out", "pass.zarr", "--serial"], standalone_mode=False)
-    with pytest.raises(dpdist.InputError, match="is a pass"):
+    with pytest.raises(dpdist.InputError, match="is a sequential pass, which cannot be refitted"):
         app(["stability", "pass.zarr", "--serial"], standalone_mode=False)
     with pytest.raises(dpdist.InputError, match="ask the model that it was cut from"):
         loaded.cut(2).stability(groups[0])

@@ -126,7 +126,7 @@ def test_extend_grows_a_model_in_place_or_elsewhere(run: Command, folder: Path, 
 def test_extend_grows_a_fitted_run(run: Command, folder: Path) -> None:
     fitted = mixture(max_laps=10).fit(folder / "rows.zarr")
     fitted.save(folder / "fit.zarr")
-    assert "name the result with --out" in run("extend", "fit.zarr", "more.zarr", "--serial", refused=True)
+    assert "store the result with --out" in run("extend", "fit.zarr", "more.zarr", "--serial", refused=True)
     run("extend", "fit.zarr", "more.zarr", "--out", "fit-grown.zarr", "--serial")
     grown = dpdist.load(folder / "fit-grown.zarr")
     assert set(fitted.component_ids_) <= set(grown.component_ids_) and grown.rows_seen_ == 3000
@@ -258,8 +258,10 @@ def test_resume_goes_on_scoring_the_held_out_rows(run: Command, folder: Path, ro
     name = f"broken{rounds}.zarr"
     whole = broken_off(folder, name, rounds)
     assert json.loads(run("show", name, "--json"))["stop_reason"] is None
-    assert "not yet: go on with dpdist resume" in run("show", name)
-    assert f"first: dpdist resume {name}" in run("extend", name, "more.zarr", "--serial", refused=True)
+    assert "not yet: continue with dpdist resume" in run("show", name)
+    assert f"has not finished. Finish it with: dpdist resume {name}" in run(
+        "extend", name, "more.zarr", "--serial", refused=True
+    )
     run("resume", name, "--serial")
     loaded = dpdist.load(folder / name)
     assert bits(loaded) == bits(whole)
@@ -293,7 +295,7 @@ def test_ctrl_c_keeps_everything_and_says_how_to_go_on(
         patched.setattr(sys, "argv", ["dpdist", "sva", "rows.zarr", "--out", "stopped.zarr", "--serial"])
         cli.main()
     assert ended.value.code == 130
-    assert "nothing is lost. Go on with: dpdist resume stopped.zarr" in capsys.readouterr().err
+    assert "nothing is lost. Continue with: dpdist resume stopped.zarr" in capsys.readouterr().err
     store = RunStore.open(folder / "stopped.zarr")
     assert not is_finished(folder / "stopped.zarr") and store.state()[0].visited == 2
     again = dpdist.resume(folder / "stopped.zarr", folder / "rows.zarr")
@@ -322,7 +324,7 @@ def asked(*arguments: object) -> list[object]:
         (asked("--family", "cauchy"), "setting family: name should be 'gaussian'"),
         (asked("--family", "poisson"), "counts"),
         (asked("--family", "dirichlet"), "Dirichlet needs rows of two or more proportions that sum to 1"),
-        (asked("--family", "dirichlet", "--merge", "evidence"), "no evidence to merge by"),
+        (asked("--family", "dirichlet", "--merge", "evidence"), "merge='evidence' needs a conjugate prior"),
         (asked("--pca", 9), "pca should be from 1 to the number of columns, 4"),
         (asked("--holdout", "nothing.zarr"), "there is no Zarr array at"),
         (asked("--holdout", "narrow.zarr"), "rows should have 4 columns"),
@@ -375,7 +377,7 @@ def test_unknown_settings_and_hyperparameters_are_named(run: Command, folder: Pa
     )
     (folder / "wrong.toml").write_text('[family]\nname = "poisson"\nscale = 1.0\n')
     text = run(*asked("--config", "wrong.toml"), refused=True)
-    assert "there is no setting family.scale where family is 'poisson'; leave it out, or choose 'gaussian'" in text
+    assert "there is no setting family.scale if family is 'poisson'; leave it out, or choose 'gaussian'" in text
 
 
 def test_a_fit_starts_from_a_stored_pass(run: Command) -> None:

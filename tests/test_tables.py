@@ -387,10 +387,10 @@ def test_a_newcomer_gets_from_a_csv_to_labels_in_two_commands(tmp_path: Path, mo
     assert dpdist.load("run.zarr").n_iter_ == 3
 
 
-@pytest.mark.parametrize(("count", "sentence"), [(2, "got 2"), (4, "it has more")])
+@pytest.mark.parametrize(("count", "sentence"), [(2, "got 2"), (4, "got more")])
 def test_ids_are_one_a_row(count: int, sentence: str) -> None:
     array = create_ids(zarr.create_group(store=MemoryStore()), "who", 3)
-    with pytest.raises(InputError, match=rf"column 'who' should have 3 ids, one a row; {sentence}"):
+    with pytest.raises(InputError, match=rf"column 'who' should have 3 ids, one per row; {sentence}"):
         write_ids(array, RowIds("who", iter([["a"] * count])))
 
 
@@ -413,7 +413,7 @@ def test_ids_are_written_as_they_are(kind: str, tmp_path: Path, monkeypatch) -> 
         called = RowIds("k", iter([ids[:2], ids[2:]]))
         given = model._predictor, ArraySource(ROWS[:6]), SerialBackend(), tmp_path / name
         if name.endswith("parquet") and kind == "numbers, then text":
-            with pytest.raises(InputError, match="'k' of ids should be int64 throughout, as it begins"):
+            with pytest.raises(InputError, match="ids in column 'k' should all be int64, like the first ones"):
                 write_labels(*given, ids=called)
             continue
         write_labels(*given, ids=called)
@@ -476,7 +476,7 @@ def test_rows_held_out_have_the_columns_that_were_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--ids", "id", "--out", "l.zarr"], "column 'id' of ids has the name of one that is written"),
+        (["--ids", "id", "--out", "l.zarr"], "column of ids has the name of a column of the output, 'id'"),
         (["--ids", "nobody", "--out", "l.csv"], "nobody"),
         (["--out", "there.csv"], "there.csv exists"),
     ],
@@ -516,7 +516,7 @@ def test_a_column_of_words_of_a_dask_frame_is_named(kind: str) -> None:
 
 def test_rows_that_look_like_columns_are_told() -> None:
     wide = np.random.default_rng(0).normal(size=(20, 120))
-    with pytest.warns(UserWarning, match=r"20 rows of 120 columns; a row should be an observation\. .*transpose"):
+    with pytest.warns(UserWarning, match=r"fewer rows \(20\) than columns \(120\)\. .*be an observation; transpose"):
         mixture(family="diagonal_gaussian", max_laps=1).fit(wide)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
@@ -625,7 +625,7 @@ def test_a_file_where_a_run_should_be_is_told(tmp_path: Path) -> None:
 def test_what_is_no_file_is_never_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.csv")
     for claim in (claim_page, lambda path: claim_file(path, overwrite=True)):
-        with pytest.raises(dpdist.OutputExistsError, match="is no file, so it is not replaced"):
+        with pytest.raises(dpdist.OutputExistsError, match="is not a file, so it is not replaced"):
             claim(tmp_path / "pipe.csv")
         with pytest.raises(InputError, match="does not exist; create it first"):
             claim(tmp_path / "nowhere" / "x.csv")

@@ -463,7 +463,7 @@ def topics(run: Command, folder: Path) -> str:
     """The name of a finished run, made once."""
     if not (folder / "topics.zarr").exists():
         text = run("topics", "corpus.zarr", "--config", "topics.toml", "--out", "topics.zarr", "--serial")
-        assert " topics, ELBO" in text and "a token), stopped: max_laps reached" in text
+        assert " topics, ELBO" in text and "per token), stopped: max_laps reached" in text
     return "topics.zarr"
 
 
@@ -557,7 +557,7 @@ def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(run: Command, topic
         (["predict", "topics.zarr", "test.zarr", "--out", "x.zarr", "--density"], "Leave out --density, and score"),
         (
             ["extend", "topics.zarr", "test.zarr", "--out", "x.zarr", "--serial"],
-            "take in more documents with partial_fit",
+            "Add documents with partial_fit",
         ),
         (["score", "corpus.zarr", "test.zarr"], "no dpdist run or model"),
     ],

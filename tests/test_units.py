@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from dpdist.core.errors import InputError, OutputExistsError
 from dpdist.report import units
 from dpdist.report.units import duration, size
+from dpdist.runs.planning.costs import read_costs
 from tests.test_plan import REAL
 
 
@@ -36,3 +37,12 @@ def test_costs_are_kept_over_costs_and_over_nothing_else(tmp_path) -> None:
         REAL.write(tmp_path / "rows.csv")
     with pytest.raises(InputError, match="does not exist; create it first"):
         REAL.write(tmp_path / "nowhere" / "costs.json")
+
+
+def test_what_holds_no_costs_is_refused_with_a_remedy_that_works(tmp_path) -> None:
+    (tmp_path / "rows.csv").write_text("1,2")
+    with pytest.raises(InputError, match="write some elsewhere with: dpdist plan --save-costs FILE"):
+        read_costs(tmp_path / "rows.csv")
+    (tmp_path / "costs.json").write_text('{"row": {"value": 1.0}}')
+    with pytest.raises(InputError, match=r"should hold the unit costs row, .*; add is missing or unknown\."):
+        read_costs(tmp_path / "costs.json")

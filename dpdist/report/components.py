@@ -149,7 +149,7 @@ def picture_shape(shape: str, columns: int) -> tuple[int, ...]:
     except ValueError:
         sizes = ()
     if len(sizes) not in (2, 3) or min(sizes) < 1 or (len(sizes) == 3 and sizes[2] not in (1, 3)):
-        raise InputError(f"the image shape should be as 28x28, or 32x32x3 with colours; got {shape}.")
+        raise InputError(f"the image shape should be like 28x28, or 32x32x3 with colours; got {shape}.")
     if int(np.prod(sizes)) != columns:
-        raise InputError(f"pictures of {shape} are rows of {np.prod(sizes)} columns; these have {columns}.")
+        raise InputError(f"images of {shape} need rows of {np.prod(sizes)} columns; these rows have {columns}.")
     return sizes

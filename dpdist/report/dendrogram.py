@@ -27,7 +27,7 @@ def draw_dendrogram(tree: Tree, axes: Axes, n_clusters: int | None = None) -> di
     drawn : result of SciPy's ``dendrogram``, including ``leaves`` from left to right
     """
     if len(tree) < 2:
-        raise InputError("a dendrogram needs a tree of two clusters or more; this one has one.")
+        raise InputError("a dendrogram needs a tree of at least two clusters; this tree has one.")
     heights, cut = tree.heights, None
     if n_clusters is not None:
         done = len(tree) - tree.level(n_clusters)
@@ -45,7 +45,7 @@ def draw_dendrogram(tree: Tree, axes: Axes, n_clusters: int | None = None) -> di
     positive = heights[heights > 0]
     axes.set_yscale("symlog", linthresh=float(positive.min()) if positive.size else 1.0)
     axes.set_ylim(0, 1.3 * float(heights[-1]) if positive.size else 1.0)
-    axes.set(xlabel="id of a cluster", ylabel="ELBO given up (nats)")
+    axes.set(xlabel="cluster id", ylabel="ELBO lost (nats)")
     if cut is not None:
         axes.axhline(cut, color="0.45", linestyle="--", linewidth=0.8)
     axes.tick_params(axis="x", labelsize=float(np.clip(400 / len(tree), 3, 9)), rotation=90)

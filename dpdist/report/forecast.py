@@ -12,7 +12,7 @@ from dpdist.runs.planning.plan import Plan
 def plan_tables(plan: Plan) -> Group:
     """The tables of a plan."""
     told = plan.forecast
-    changes = [_table(f"a lap of {duration(told.lap)} would take", _changes(plan))] if told.changes else []
+    changes = [_table(f"instead of {duration(told.lap)}, a lap would take", _changes(plan))] if told.changes else []
     return Group(
         _table("the run", _shape(plan)),
         _table(f"on {plan.workers:,} worker{'' if plan.workers == 1 else 's'}", _costs(plan)),
@@ -22,29 +22,29 @@ def plan_tables(plan: Plan) -> Group:
 
 def _shape(plan: Plan) -> dict[str, str]:
     shape = plan.shape
-    laps = "all" if shape.dense_every == 1 else f"one of {shape.dense_every}"
+    laps = "all" if shape.dense_every == 1 else f"one in {shape.dense_every}"
     return {
-        "rows": f"{shape.rows:,} of {size(shape.row_bytes)}, {size(shape.rows * shape.row_bytes)} in all",
-        "components": f"{shape.components:,} of {shape.columns:,} statistics",
-        "batches": f"{shape.batches:,}, {shape.lookahead} ahead",
-        "partitions": f"{shape.partitions:,} of {shape.partition_rows:,.0f} rows, {shape.most_partitions:,} a batch",
-        "laps that look at every row for all": laps,
+        "rows": f"{shape.rows:,} of {size(shape.row_bytes)}, {size(shape.rows * shape.row_bytes)} in total",
+        "components": f"{shape.components:,} with {shape.columns:,} statistics each",
+        "batches": f"{shape.batches:,}, lookahead {shape.lookahead}",
+        "partitions": f"{shape.partitions:,} of {shape.partition_rows:,.0f} rows, {shape.most_partitions:,} per batch",
+        "laps that evaluate all components": laps,
     }
 
 
 def _costs(plan: Plan) -> dict[str, str]:
     told = plan.forecast
     return {
-        "a lap": duration(told.lap),
-        "a lap that looks at every row for all": duration(told.dense_lap),
+        "a lap on average": duration(told.lap),
+        "a lap that evaluates all components": duration(told.dense_lap),
         f"{plan.laps:,} laps": duration(told.run(plan.laps)),
-        "workers' time in tasks": f"{100 * told.share:.0f} %",
-        "workers at work at a time": f"{told.useful_workers:,} at most",
+        "share of workers' time in tasks": f"{100 * told.share:.0f} %",
+        "workers busy at a time": f"at most {told.useful_workers:,}",
         "memory of the coordinator": size(told.coordinator),
         "memory of a worker": size(told.worker),
         "a checkpoint": f"{size(told.checkpoint_bytes)} in {duration(told.checkpoint_seconds)}",
-        "checkpoints, of the run's time": f"{100 * told.checkpoint_share:.1f} %",
-        "bound by": told.bound,
+        "share of the run's time for checkpoints": f"{100 * told.checkpoint_share:.1f} %",
+        "bottleneck": told.bound,
     }
 
 

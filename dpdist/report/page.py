@@ -103,9 +103,9 @@ def _tiles(figures: RunFigures) -> list[tuple[str, str, str]]:
         return []
     found = [(figures.parts, f"{figures.n_components:,}", "found")]
     if figures.per_unit is not None:
-        found.append((f"ELBO a {figures.unit}", f"{figures.per_unit:.4f}", f"{figures.elbo:,.1f} nats in all"))
+        found.append((f"ELBO per {figures.unit}", f"{figures.per_unit:.4f}", f"{figures.elbo:,.1f} nats in total"))
     if figures.holdout is not None:
-        found.append(("held out", f"{figures.holdout:.4f}", "nats a row"))
+        found.append(("held out", f"{figures.holdout:.4f}", "nats per row"))
     what = "documents" if figures.unit == "token" else "rows"
     found.append((what, f"{figures.rows:,.0f}", ""))
     found.append((f"{figures.laps_are}s", f"{len(figures.laps):,}", ""))
@@ -118,33 +118,33 @@ def _clusters_told(figures: RunFigures) -> str:
     many = f"The largest {shown} of {figures.n_components:,}" if shown < (figures.n_components or 0) else f"All {shown}"
     many = "The only one" if figures.n_components == 1 else many
     if figures.unit == "token":
-        seen = f" NPMI is of the most probable words in {figures.seen}." if figures.seen else ""
+        seen = f" NPMI is the coherence of these words in {figures.seen}." if figures.seen else ""
         return f"{many}, with their most probable words.{seen}"
     if figures.image_shape is not None:
-        centre = "the direction of most spread" if figures.directions else "the centre"
-        return f"{many}: {centre}, and the nearest rows. Looked at: {figures.seen}."
-    return f"{many}: the columns that tell each from all rows, in units of their spread. Looked at: {figures.seen}."
+        centre = "the direction of largest variance" if figures.directions else "the centre"
+        return f"{many}: {centre} and the nearest rows. Based on {figures.seen}."
+    return f"{many}: the columns that differ most from all rows, in standard deviations. Based on {figures.seen}."
 
 
 def _moves_told(figures: RunFigures) -> str:
     shown, many = len(drawn_proposals(figures)), len(figures.proposals)
-    which = "Every proposal, by what it gains" if shown == many else f"{shown:,} of {many:,} proposals, by their gain"
-    rest = "" if shown == many else " The gain of the others was not asked for, or is less."
-    return f"{which}: dots were taken, crosses were not.{rest}"
+    which = "All proposals, by gain" if shown == many else f"{shown:,} of {many:,} proposals, by gain"
+    rest = "" if shown == many else " The gain of the others is unknown or smaller."
+    return f"{which}: dots were accepted, crosses were not.{rest}"
 
 
 def _map_told(figures: RunFigures) -> str:
     found = figures.map
     if found is None:
         return ""
-    joined = f"clusters that take {LINKED:.0%} or more of each other's rows"
+    joined = f"clusters that take at least {LINKED:.0%} of each other's rows"
     if figures.unit == "token":
-        joined = "each topic and the one most like it in its words"
+        joined = "each topic and the topic with the most similar words"
     part = len(found.ids) < (figures.n_components or 0)
     which = f"The largest {len(found.ids)} of {figures.n_components:,}. " if part else ""
     return (
-        f"{which}Near ones are alike, larger ones are larger, lines join {joined}. "
-        f"Distances on the plane are off by {found.stress:.0%} (root mean square)."
+        f"{which}Near circles are similar {figures.parts}, large circles are large {figures.parts}, and lines join "
+        f"{joined}. Distances on the map are off by {found.stress:.0%} (root mean square)."
     )
 
 
@@ -156,7 +156,7 @@ def _sizes_told(figures: RunFigures) -> str:
         half += size
         if half >= total / 2:
             largest = "largest" if count == 1 else f"largest {count:,}"
-            return f"Half of everything is in the {largest} of {len(figures.sizes):,}."
+            return f"Half of the total size is in the {largest} of {len(figures.sizes):,} {figures.parts}."
     return ""
 
 
@@ -180,7 +180,7 @@ def claim_page(path: str | Path) -> Path:
     check_parent(target)
     if target.exists() and not (target.is_file() and _is_page(target)):
         kind = "report" if target.is_file() else "file"
-        raise OutputExistsError(f"{target} exists and is no {kind}, so it is not replaced; choose another name.")
+        raise OutputExistsError(f"{target} exists and is not a {kind}, so it is not replaced; choose another name.")
     return target
 
 

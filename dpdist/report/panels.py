@@ -85,10 +85,10 @@ def _course(figures: RunFigures) -> tuple[Any, Any]:
         rows=[lap.rows for lap in laps],
         moves=[", ".join(f"{count} {kind}" for kind, (count, _) in taken[lap.lap].items()) or "none" for lap in laps],
     )
-    bound = whole(plain(280, f"ELBO, nats a {figures.unit}", y_range=late_range([lap.per_unit for lap in laps])))
+    bound = whole(plain(280, f"ELBO, nats per {figures.unit}", y_range=late_range([lap.per_unit for lap in laps])))
     line = bound.line("x", "elbo", source=source, color=LINE, width=2.5)
-    told = [("lap", "@lap"), ("after", "@elapsed{0.0} s"), (figures.parts, "@k"), ("moves taken", "@moves")]
-    more = [(f"nats a {figures.unit}", "@elbo{0.000000}"), ("nats", "@total{0.0000}"), ("by moves", "@gained{0.00}")]
+    told = [("lap", "@lap"), ("after", "@elapsed{0.0} s"), (figures.parts, "@k"), ("accepted moves", "@moves")]
+    more = [(f"nats per {figures.unit}", "@elbo{0.000000}"), ("nats", "@total{0.0000}"), ("by moves", "@gained{0.00}")]
     hover(bound, told + more, line, mode="vline")
     count = plain(200, figures.parts, figures.laps_are, x_range=bound.x_range)
     whole(count, *count.yaxis)
@@ -100,7 +100,7 @@ def _course(figures: RunFigures) -> tuple[Any, Any]:
         marks = {"size": "size", "color": colour_of(kind), "alpha": 0.75, "line_color": None, "legend_label": kind}
         for plot, y in ((bound, "elbo"), (count, "k")):
             dots = plot.scatter("x", y, source=events, **marks)
-            hover(plot, [("lap", "@lap"), (f"{kind}s taken", "@count"), ("gain", "@gain{0,0.0} nats")], dots)
+            hover(plot, [("lap", "@lap"), (f"accepted {kind}s", "@count"), ("gain", "@gain{0,0.0} nats")], dots)
     for plot in (bound, count):
         legend_of(plot)
     return bound, count
@@ -141,9 +141,9 @@ def _events(
 def _holdout(figures: RunFigures) -> Any:
     scored = [lap for lap in figures.laps if lap.holdout is not None]
     source = _by_lap(scored, score=[lap.holdout for lap in scored], rows=[lap.rows for lap in scored])
-    plot = whole(plain(240, "held out, nats a row", y_range=late_range([lap.holdout for lap in scored])))
+    plot = whole(plain(240, "held out, nats per row", y_range=late_range([lap.holdout for lap in scored])))
     plot.line("x", "score", source=source, color=LINE, width=2.5)
-    told = [(figures.laps_are, "@lap"), ("rows", "@rows{0,0}"), ("nats a row", "@score{0.000000}")]
+    told = [(figures.laps_are, "@lap"), ("rows", "@rows{0,0}"), ("nats per row", "@score{0.000000}")]
     hover(plot, told, plot.scatter("x", "score", source=source, color=LINE, size=6))
     return plot
 
@@ -206,8 +206,8 @@ def _time(laps: Sequence[LapFigures], across: str) -> Any:
     )
     told = [(name.replace("_", " "), f"@{name}{{0.000}} s") for name in used]
     if any(data["waiting"]):
-        told.append(("coordinator waited or sent", "@waiting{0.000} s"))
-    hover(plot, [(across, "@lap"), (f"the {across} took", "@seconds{0.000} s"), *told], *bars)
+        told.append(("coordinator waiting or sending", "@waiting{0.000} s"))
+    hover(plot, [(across, "@lap"), (f"duration of the {across}", "@seconds{0.000} s"), *told], *bars)
     plot.y_range.start = 0
     legend_of(plot, above=True)
     return plot
@@ -309,7 +309,7 @@ def _map(figures: RunFigures, pictures: Sequence[str]) -> Any:
 
 def _tree(found: TreeFigures) -> Any:
     """Merges from all clusters down to one, by loss of ELBO."""
-    plot = plain(360, "ELBO given up, nats", "id of a cluster")
+    plot = plain(360, "ELBO lost, nats", "cluster id")
     source = ColumnDataSource(
         {
             "xs": found.x,
@@ -318,7 +318,7 @@ def _tree(found: TreeFigures) -> Any:
         }
     )
     lines = plot.multi_line("xs", "ys", source=source, color=LINE, line_width=2)
-    hover(plot, [("gives up", "@lost{0,0.0} nats")], lines)
+    hover(plot, [("loses", "@lost{0,0.0} nats")], lines)
     in_powers(plot, [max(line) for line in found.y], below=0.0)
     _name_places(plot, found.ids, 0)
     plot.xaxis.major_label_orientation, plot.xaxis.major_label_text_font_size = math.pi / 2, "10px"

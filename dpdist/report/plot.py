@@ -42,9 +42,9 @@ def trace(run: object, axes: Axes | None = None, *, seconds: bool = False) -> Ax
     """
     figures, axes = _course(run), axes or _new((7, 3.5))
     across = [lap.elapsed if seconds else float(lap.lap) for lap in figures.laps]
-    course, name = [lap.per_unit for lap in figures.laps], f"ELBO, nats a {figures.unit}"
+    course, name = [lap.per_unit for lap in figures.laps], f"ELBO, nats per {figures.unit}"
     if all(value is None for value in course):
-        course, name = [lap.holdout for lap in figures.laps], "held out, nats a row"
+        course, name = [lap.holdout for lap in figures.laps], "held out, nats per row"
     if all(value is None for value in course):
         course, name = [float(lap.n_components) for lap in figures.laps], figures.parts
     known = {lap.lap: (x, y) for lap, x, y in zip(figures.laps, across, course, strict=True) if y is not None}
@@ -168,7 +168,7 @@ def _profiles(figures: RunFigures, axes: Axes | None) -> Axes:
     image = axes.imshow(found, cmap="RdBu_r", vmin=-most, vmax=most, aspect="auto")
     axes.set_xticks(range(len(names)), [_literal(name) for name in names], rotation=60, ha="right")
     axes.set_yticks(range(len(shown)), [f"{each.id} ({each.size:,.0f})" for each in shown])
-    axes.figure.colorbar(image, ax=axes, label="from the whole, in spreads")
+    axes.figure.colorbar(image, ax=axes, label="difference from all rows, in standard deviations")
     return axes
 
 
@@ -194,7 +194,7 @@ def _course(run: object) -> RunFigures:
     figures = run if isinstance(run, RunFigures) else course_of(run)
     if figures.ended and not figures.laps:
         raise InputError(
-            f"{figures.label} has no laps to be drawn: its rows came block by block. Draw what was found, as "
+            f"{figures.label} has no laps to draw, as its rows came block by block. Draw its clusters, for example "
             "with clusters or map."
         )
     return _require(figures, bool(figures.laps))
@@ -208,7 +208,7 @@ def _read(run: object, data: object = None, image_shape: str | None = None) -> R
 def _require(figures: RunFigures, there: bool) -> RunFigures:
     if not there:
         raise InputError(
-            f"{figures.label} should have a finished lap to be drawn; it has none yet. Go on with it first."
+            f"{figures.label} should have a finished lap to be drawn; it has none yet. Continue the run first."
         )
     return figures
 

@@ -175,7 +175,9 @@ def _clusters(
     profiles, counts, weights = profiles_of(predictor, some), _counts(view), predictor.weights()[0]
     sizes = None if shape is None else picture_shape(shape, predictor.preparation.columns)
     if sizes is not None and profiles is None:
-        raise InputError("these clusters describe no mean, share, rate or covariance to draw; leave out image_shape.")
+        raise InputError(
+            "these clusters have no mean, share, rate or covariance to draw as an image; leave out image_shape."
+        )
     nearest = {} if some.places is None else nearest_rows(predictor, some, places, NEAREST)
     told = {k: NONE if profiles is None or sizes is not None else _telling(profiles, k) for k in places.tolist()}
     components = tuple(
@@ -289,7 +291,7 @@ def _places(settings: Mapping[str, Any]) -> dict[str, str]:
 def _brief(value: object) -> str:
     """A value in a few words; for a long list its length and first entry."""
     if isinstance(value, list | tuple) and len(value) > 3:
-        return f"{len(value)}, the first {value[0]}"
+        return f"{len(value)} values, the first is {value[0]}"
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 

@@ -50,7 +50,7 @@ def rows_of(view: View, data: object, most: int) -> SomeRows | None:
     given = view.settings.get("data") if data is None else data
     try:
         if given is None:
-            raise FileNotFoundError("the run's data were in memory, and none are given")
+            raise FileNotFoundError("the data of the run were in memory, and no data are given")
         source = source_like(given, predictor.names, view.settings)
         predictor.check_source(source, view.label)
         return _some(source, most, isinstance(predictor, DocumentPredictor))

@@ -73,7 +73,7 @@ def shown_tables(path: str) -> Group:
     raises as :func:`shown_values`."""
     values = shown_values(path)
     if "preparing" in values:
-        where = f"{path} is preparing: {values['preparing']}. If it was killed, go on with: dpdist resume {path}"
+        where = f"{path} is preparing: {values['preparing']}. If it was killed, continue with: dpdist resume {path}"
         return Group(Text(where))
     store = open_run(path)
     method = METHODS[store.method]
@@ -103,7 +103,7 @@ def _facts(values: dict[str, Any], method: AnyMethod) -> Table:
         if name not in _APART and isinstance(value, str | int | float):
             table.add_row(called.get(name, name.replace("_", " ")), Text(told(value)))
     table.add_row(f"{method.lap}s", f"{values['laps']} in {values['seconds']:.1f} s")
-    table.add_row("ended", values["stop_reason"] or "not yet: go on with dpdist resume")
+    table.add_row("ended", values["stop_reason"] or "not yet: continue with dpdist resume")
     return table
 
 
@@ -131,7 +131,7 @@ def _components(values: dict[str, Any], parts: str) -> Table:
 
 def _moves(values: dict[str, Any]) -> Table:
     table = Table(title="moves")
-    for name in ("kind", "what became of it", "proposals"):
+    for name in ("kind", "outcome", "proposals"):
         table.add_column(name, justify="right" if name == "proposals" else "left")
     for kind, reasons in values["moves"].items():
         for reason, count in reasons.items():

@@ -49,7 +49,7 @@ class Config:
 
     def source(self) -> Source:
         """The configured data, with the chosen columns."""
-        assert self.data is not None, "data are told"
+        assert self.data is not None, "the configuration has data"
         return chosen_source(self.data, self.tables)
 
     def prepare(self, source: Source, out: str | Path, overwrite: bool, backend: Backend, request: str = "") -> Run:
@@ -80,7 +80,7 @@ def read_config(command: str, path: str | Path | None, options: Mapping[str, obj
     except UnicodeDecodeError as error:
         raise InputError(f"the configuration {path} is not UTF-8 ({error.reason}); save it as UTF-8 text.") from error
     except tomllib.TOMLDecodeError as error:
-        raise InputError(f"the configuration {path} is not TOML ({error}).") from error
+        raise InputError(f"the configuration {path} is not valid TOML ({error}); correct the file.") from error
     return parse_config(command, _merged(given, options))
 
 

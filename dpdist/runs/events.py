@@ -262,10 +262,10 @@ def plan_note(run: Run) -> NoteEvent:
     useful = run.method.useful_workers(run.problem, partitions)
     told = (
         f"{count_of(run.source.shape[0], run.method.row)} in {count_of(partitions, 'partition')}: at most "
-        f"{count_of(useful, 'worker')} at work at a time"
+        f"{count_of(useful, 'worker')} can work at a time"
     )
     if workers > useful:
-        told += f", of {workers:,}; fewer batches or more look-ahead would give the others something to do"
+        told += f"; {workers:,} are available. Use fewer batches or a larger lookahead to keep more workers busy"
     return note(Happening.NOTE, f"{told}.")
 
 
@@ -277,8 +277,8 @@ def count_of(number: int, thing: str) -> str:
 def notes_of_counts(before: Counts, now: Counts) -> list[NoteEvent]:
     """Notes of resubmitted tasks, restarted workers and lost workers between two readings of a backend's counts."""
     told = [
-        (Happening.RESUBMITTED, now.resubmissions - before.resubmissions, "task", "begun again: the cluster lost"),
-        (Happening.STUCK, now.restarts - before.restarts, "worker", "restarted: no sign of life from"),
+        (Happening.RESUBMITTED, now.resubmissions - before.resubmissions, "task", "submitted again: the cluster lost"),
+        (Happening.STUCK, now.restarts - before.restarts, "worker", "restarted: no response from"),
     ]
     notes = [
         note(about, f"{count} {thing} {done} it." if count == 1 else f"{count} {thing}s {done} them.", count)
@@ -287,7 +287,7 @@ def notes_of_counts(before: Counts, now: Counts) -> list[NoteEvent]:
     ]
     lost = now.lost - before.lost
     if lost > 0:
-        notes.append(note(Happening.NOTE, f"{lost} worker{'s' if lost > 1 else ''} gone.", lost))
+        notes.append(note(Happening.NOTE, f"{lost} worker{'s' if lost > 1 else ''} lost.", lost))
     return notes
 
 

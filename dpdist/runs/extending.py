@@ -58,12 +58,14 @@ def prepare_extension(
     store = RunStore.open(path, *METHODS)
     if store.method not in (SVAProblem.method, Problem.method):
         raise InputError(
-            f"{path} holds topics, and rows are added to clusters; take in more documents with partial_fit of "
+            f"only models of rows can be extended; {path} is a topic model. Add documents with partial_fit of "
             "HDPTopicModel, in Python."
         )
     by_pass = store.method == SVAProblem.method
     if not by_pass and out is None:
-        raise InputError(f"{path} was not made by a pass and is left as it is; name the result with out=PATH.")
+        raise InputError(
+            f"{path} was not made by a sequential pass, so it is not changed; store the result with out=PATH."
+        )
     if out is None:
         store.lock()
     with released_on_error(store):
@@ -94,8 +96,8 @@ def _new_rows(
     fingerprint = source.fingerprint()
     if digest_of_data(fingerprint) in store.taken and not again:
         raise InputError(
-            f"{store.path} was made from {source.label} already, whose rows would count twice; give others, or insist "
-            "with again=True."
+            f"{store.path} already includes the rows of {source.label}, which would count twice; give other rows, or "
+            "force this with again=True."
         )
     return source, fingerprint
 
@@ -107,8 +109,10 @@ def _finished_pass(store: RunStore) -> _Held:
     """The contents of the store of a finished sequential pass."""
     fitted = store.fitted()
     if fitted is None or fitted.stop is None:
-        or_else = ", or leave its last rows out with give_up=True" if store.going_on else ""
-        raise InputError(f"the pass of {store.path} has not finished; first: dpdist resume {store.path}{or_else}.")
+        or_else = ", or discard its last rows with give_up=True" if store.going_on else ""
+        raise InputError(
+            f"the pass of {store.path} has not finished. Finish it with: dpdist resume {store.path}{or_else}."
+        )
     return store.problem(), fitted.total, store.history(), store.asked()
 
 

@@ -59,7 +59,7 @@ def is_table(out: str | os.PathLike[str]) -> bool:
     """Whether labels at this path are a table, not Zarr; raises :class:`InputError` for unsupported endings."""
     if (ending := Path(out).suffix.lower()) in _OTHERS:
         raise InputError(
-            f"labels are written as .csv, .tsv, .parquet or .zarr; got {out}, which ends in {ending}. Name another."
+            f"labels are written as .csv, .tsv, .parquet or .zarr; got {out}, which ends in {ending}. Use one of these."
         )
     return ending_of(os.fspath(out)) in TABLES
 
@@ -75,7 +75,7 @@ def claim_file(out: str | os.PathLike[str], overwrite: bool) -> Path:
     require_path(out, "a table of labels", "labels.csv, or a URL such as s3://bucket/labels.zarr")
     target = Path(out)
     if target.exists() and overwrite and not target.is_file():
-        raise OutputExistsError(f"{target} exists and is no file, so it is not replaced; choose another name.")
+        raise OutputExistsError(f"{target} exists and is not a file, so it is not replaced; choose another name.")
     if target.exists() and not overwrite:
         raise OutputExistsError(f"{target} exists; choose another name, or replace it with overwrite=True.")
     check_parent(target)
@@ -138,7 +138,7 @@ def create_ids(group: zarr.Group, name: str, rows: int) -> zarr.Array:
         dtype=str,
         chunks=(min(rows, BLOCK),),
         dimension_names=["row"],
-        attributes={"units": "1", "long_name": "what a row is called"},
+        attributes={"units": "1", "long_name": "id of the row"},
     )
 
 
@@ -157,7 +157,7 @@ def write_ids(array: zarr.Array, ids: RowIds) -> None:
 def refuse_taken(name: str, taken: Iterable[str]) -> None:
     """Raise :class:`InputError` if the column of ids has the name of another written column."""
     if name in taken:
-        raise InputError(f"column '{name}' of ids has the name of one that is written; rename it in the data.")
+        raise InputError(f"the column of ids has the name of a column of the output, '{name}'; rename it in the data.")
 
 
 def _blocks(ids: RowIds, rows: int) -> Iterator[tuple[slice, list[object]]]:
@@ -167,10 +167,10 @@ def _blocks(ids: RowIds, rows: int) -> Iterator[tuple[slice, list[object]]]:
         part = slice(start, min(start + BLOCK, rows))
         own = list(itertools.islice(cells, part.stop - start))
         if len(own) < part.stop - start:
-            raise InputError(f"column '{ids.name}' should have {rows} ids, one a row; got {start + len(own)}.")
+            raise InputError(f"column '{ids.name}' should have {rows} ids, one per row; got {start + len(own)}.")
         yield part, own
     if next(cells, None) is not None:
-        raise InputError(f"column '{ids.name}' should have {rows} ids, one a row; it has more.")
+        raise InputError(f"column '{ids.name}' should have {rows} ids, one per row; got more.")
 
 
 def _frames(labels: Path, ids: RowIds, others: Sequence[str]) -> Iterator[pd.DataFrame]:
@@ -240,6 +240,6 @@ def _ids_of_type(cells: list[object], kind: pyarrow.DataType, name: str) -> pyar
         return pyarrow.array(cells, type=kind)
     except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, OverflowError) as error:
         raise InputError(
-            f"column '{name}' of ids should be {kind} throughout, as it begins; {error}. Write labels.csv instead, or "
-            "make the ids text."
+            f"the ids in column '{name}' should all be {kind}, like the first ones; {error}. Write labels.csv instead, "
+            "or convert the ids to text."
         ) from error

@@ -173,9 +173,9 @@ def _fill(
 _OUTPUTS = {
     "id": Stored(("component",), "stable identity of a component"),
     "label": Stored(("row",), "position of the most probable component; id[label] is its stable identity; -1: outlier"),
-    "top_label": Stored(("row", "rank"), "positions of the most probable components, best first"),
-    "top_probability": Stored(("row", "rank"), "their probabilities"),
-    "log_density": Stored(("row",), "log predictive density in raw columns", "nat"),
+    "top_label": Stored(("row", "rank"), "positions of the most probable components, most probable first"),
+    "top_probability": Stored(("row", "rank"), "probabilities of the most probable components"),
+    "log_density": Stored(("row",), "log predictive density of the row, in raw columns", "nat"),
     "proportion": Stored(("row", "component"), "expected proportion of a topic in a document"),
 }
 #: Largest number of values in a chunk.
@@ -191,8 +191,8 @@ def _described(rows: int, outputs: Outputs, components: np.ndarray, ids: RowIds 
         refuse_taken(ids.name, ("id", label_blocks.MARKS, METADATA, PLAN, *outputs))
         if not {"/", "\\"}.isdisjoint(ids.name) or not ids.name.strip(".") or not ids.name.isprintable():
             raise InputError(
-                f"column '{ids.name}' of ids cannot be the name of an array in Zarr; rename it in the data, or write "
-                "labels.csv."
+                f"the column of ids has the name '{ids.name}', which cannot be the name of a Zarr array; rename the "
+                "column in the data, or write labels.csv."
             )
         create_ids(group, ids.name, rows)
     for name, (shape, dtype) in outputs.items():

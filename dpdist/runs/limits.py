@@ -34,7 +34,7 @@ class Limits:
             return None
         return (
             f"the fit stopped at {told} before it converged: the ELBO still changes, or moves are pending. Raise the "
-            "limit or the tolerance, or go on from a checkpoint with dpdist.resume."
+            "limit or the tolerance, or continue from a checkpoint with dpdist.resume."
         )
 
     def but(self, max_laps: int | None, max_time: float | None) -> Limits:

@@ -62,25 +62,27 @@ def after_stop(path: str) -> str:
     try:
         ended = end_of(run_at(path))
     except CheckpointError:
-        return "nothing was begun yet. Give the command again."
+        return "nothing had started yet. Run the command again."
     if ended is None:
-        return f"nothing is lost. Go on with: dpdist resume {named}"
-    return f"{path} has ended ({ended}), and nothing was begun after that. Look closer with: dpdist show {named}"
+        return f"nothing is lost. Continue with: dpdist resume {named}"
+    return (
+        f"{path} had already ended ({ended}), and nothing was started after that. Inspect it with: dpdist show {named}"
+    )
 
 
 def source_of(run: RunStore | PreparationStore, moved: str | None = None) -> Source:
     """The data of a run at their recorded path, or at `moved`; raises :class:`InputError` if they cannot be opened."""
     if (path := moved or run.settings.get("data")) is None:
         raise InputError(
-            "the run was not given its data by one path; go on from Python with what it was given, or say where they "
-            "are: dpdist resume, tree and stability take --data PATH"
+            "the run stores no path of its data, which were not given as one path; continue from Python with the same "
+            "data, or give a path: dpdist resume, tree and stability take --data PATH"
         )
     try:
         return rows_for(run, path)
     except InputError as error:
         if moved is not None:
             raise
-        way_on = "If the run's data are elsewhere now, say where: dpdist resume, tree and stability take --data PATH"
+        way_on = "If the run's data have moved, give their new path: dpdist resume, tree and stability take --data PATH"
         raise InputError(f"{str(error).rstrip('.')}. {way_on}") from error
 
 
@@ -100,7 +102,9 @@ def check_limits(command: str, label: object, max_laps: int | None, max_time: fl
     """Raise :class:`InputError` if limits are given for the run `label` of a command whose runs end by themselves."""
     given = Limits(max_laps, max_time).given
     if given and not any(method.endless for method in METHODS.values() if method.command == command):
-        raise InputError(f"{label} is a pass, which ends with its rows; leave out {' and '.join(given)}.")
+        raise InputError(
+            f"{label} is a sequential pass, which ends after its last row; leave out {' and '.join(given)}."
+        )
 
 
 def gone_on(
@@ -204,7 +208,7 @@ def model_in(store: RunStore) -> Any:
 def rows_model(found: object, path: str | os.PathLike[str]) -> Predictor:
     """`found` as a predictor of rows; raises :class:`CheckpointError` if the model at `path` is a topic model."""
     if not isinstance(found, Predictor):
-        raise CheckpointError(f"{path} holds topics of documents, not clusters of rows; give another.")
+        raise CheckpointError(f"{path} is a topic model of documents, not a model of rows; give another path.")
     return found
 
 
@@ -230,7 +234,7 @@ def refit_stored(
     with _alone_with(path) as (store, predictor):
         if not isinstance(predictor, MixturePredictor):
             raise InputError(
-                f"{path} is a pass, which has no laps to refit it by; begin a fit there: dpdist fit --initial"
+                f"{path} is a sequential pass, which cannot be refitted; start a fit from it with: dpdist fit --initial"
             )
         known, keep = store.finding("stability"), partial(store.add_finding, "stability", predictor=predictor)
         rows = _rows_of(store, source)

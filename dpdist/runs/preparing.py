@@ -120,7 +120,7 @@ def _kept(
 ) -> Run:
     """A prepared run, whose first checkpoint replaces the stored preparation. If the method refuses the data and the
     run is `new`, nothing stays stored."""
-    assert output.path is not None, "it is kept somewhere"
+    assert output.path is not None, "the run is stored"
     with released_on_error(store):
         try:
             problem, state = method.begin(spec, source, KeptPasses(backend, store))
@@ -157,7 +157,7 @@ def _tell_if_wide(source: Source, parts: str) -> None:
     rows, columns = source.shape
     if columns >= WIDE and columns > rows and not source.sparse and parts != "topics":
         warnings.warn(
-            f"{source.label} has {rows} rows of {columns} columns; a row should be an observation. If they are the "
-            "other way round, transpose them; if not, fewer columns (row_transform=TransformPlan(pca=50)) tell more.",
+            f"{source.label} has fewer rows ({rows}) than columns ({columns}). Each row should be an observation; "
+            "transpose the table if columns are. If not, reduce the columns: row_transform=TransformPlan(pca=50).",
             stacklevel=4,
         )

@@ -41,7 +41,7 @@ class LiveProgress:
             console=console,
             transient=True,
         )
-        self._task = self._bar.add_task("beginning", total=None)
+        self._task = self._bar.add_task("starting", total=None)
         self._laps = None if most_laps is None else self._bar.add_task("laps, at most", total=most_laps)
 
     def __enter__(self) -> Self:

@@ -67,8 +67,8 @@ class View:
         if self.fitted is not None and self.fitted.stop is not None:
             return self.fitted.stop
         if self.going_on is None:
-            return "not at its end, and worked on by another machine if that lives: see dpdist status"
-        return "going on" if self.going_on else "not at its end: go on with dpdist resume"
+            return "not finished; another machine may be working on it: see dpdist status"
+        return "running" if self.going_on else "not finished: continue with dpdist resume"
 
     @property
     def per_unit(self) -> list[float]:
@@ -93,7 +93,7 @@ def card(view: View) -> str:
     if view.fitted is not None:
         facts = {view.method.parts: f"{len(view.fitted.ids):,}", "rows": f"{view.fitted.rows:,.0f}", **facts}
         if not math.isnan(view.fitted.elbo):
-            facts[f"ELBO a {view.method.unit}"] = f"{view.per_unit[-1]:.6f} nats"
+            facts[f"ELBO per {view.method.unit}"] = f"{view.per_unit[-1]:.6f} nats"
     cells = "".join(
         f'<div><div style="opacity:.6;font-size:85%">{html.escape(name)}</div>{html.escape(value)}</div>'
         for name, value in facts.items()

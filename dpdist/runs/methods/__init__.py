@@ -46,5 +46,5 @@ def method_named(
     try:
         source = source_like(holdout, known, settings)
     except InputError as error:
-        raise InputError(f"of the rows held out: {error}") from error
+        raise InputError(f"held-out rows: {error}") from error
     return method.following(source)

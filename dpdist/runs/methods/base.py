@@ -84,12 +84,12 @@ class Method(ABC, Generic[Spec, Problem, Total, Predictor]):
     def following(self, holdout: Source) -> Self:
         """A copy of the method that scores held-out rows; raises :class:`InputError` if the method cannot."""
         raise InputError(
-            "held-out documents are not scored during a fit; leave out holdout, and use dpdist score afterwards."
+            "held-out documents cannot be scored during a fit; leave out holdout, and use dpdist score later."
         )
 
     def outcome(self, fitted: Fitted[Total]) -> str:
         """The result of a run, in a sentence."""
-        told = f"ELBO {fitted.elbo:.4f} ({fitted.per_unit:.6f} a {self.unit})"
+        told = f"ELBO {fitted.elbo:.4f} ({fitted.per_unit:.6f} per {self.unit})"
         return f"{len(fitted.ids)} {self.parts_of(len(fitted.ids))}, {told}, {fitted.stop}."
 
     def parts_of(self, count: int) -> str:
@@ -120,7 +120,7 @@ class Method(ABC, Generic[Spec, Problem, Total, Predictor]):
 
 def workers_of_batches(schedule: Schedule, partitions: int) -> int:
     """The number of partitions in the batches that are processed at a time."""
-    assert schedule.batches is not None, "a run's schedule says how many"
+    assert schedule.batches is not None, "the schedule of a run has a number of batches"
     batches = min(schedule.batches, partitions)
     return -(-partitions // batches) * min(schedule.lookahead + 1, batches)
 

@@ -45,7 +45,7 @@ def prepared_problem(spec: FitSpec, source: Source, backend: Backend) -> Problem
     if spec.prior == "clusters":
         if not family.spreads:
             raise InputError(
-                "prior='clusters' needs a family whose covariance is learned, as Gaussian, DiagonalGaussian and "
+                "prior='clusters' needs a family whose covariance is learned, such as Gaussian, DiagonalGaussian or "
                 f"ZeroMeanGaussian; got {family.name}. Leave prior out, or choose one of these."
             )
         family = empirical_family(spec.family, family, preparation, source, backend, spec.random_state)
@@ -53,8 +53,8 @@ def prepared_problem(spec: FitSpec, source: Source, backend: Backend) -> Problem
     if spec.background is not None:
         if family.has_location and not family.spreads:
             raise InputError(
-                "a background is as broad as all rows where the family learns how broad it is, as Gaussian and "
-                f"DiagonalGaussian do; {family.name} does not. Leave background out, or choose one of these."
+                "a background as broad as all rows needs a family whose covariance is learned, such as Gaussian or "
+                f"DiagonalGaussian; got {family.name}. Leave background out, or choose one of these."
             )
         drawn = draw_rows(preparation, spec.random_state, source, backend, BACKGROUND_ROWS)
         with one_thread():
@@ -79,8 +79,8 @@ def check_start(spec: FitSpec) -> None:
     begins_with_one = isinstance(spec.initial, str) and spec.initial == "one" and spec.allocation.max_components != 1
     if begins_with_one and spec.moves and not spec.schedule.moves:
         raise InputError(
-            f"the schedule {spec.schedule.name} makes no moves, so the one cluster of initial='one' would stay the "
-            "only one. Begin with initial='k-means++', 'sva', labels or a model; or say moves=[] where one is meant."
+            f"the schedule {spec.schedule.name} makes no moves, so a fit from initial='one' would keep one cluster. "
+            "Start from initial='k-means++', 'sva', labels or a model; or give moves=[] if you want one cluster."
         )
     if spec.parameters["moves"] and not spec.schedule.moves:
         raise InputError(
@@ -192,7 +192,7 @@ class MemoizedMixture(RowMethod[FitSpec, Problem, Summary, MixturePredictor]):
         components = 1 if start is None else len(start.entropy)
         if most is not None and components > most:
             raise InputError(
-                f"initial should give at most as many components as there may be, {most}; got {components}."
+                f"initial should give at most {most} components, the limit of the allocation; got {components}."
             )
         warn_if_large(problem, source, components)
         return problem, first_state(problem, source, start)

@@ -138,7 +138,8 @@ def prepared_extension(base: Problem, fitted: Fitted[Summary], spec: SVASpec) ->
     """
     if base.model.background is not None:
         raise InputError(
-            "a sequential pass has no background, and would open clusters in its place; fit all rows anew."
+            "a sequential pass cannot extend a model with a background: it would open clusters for the rows of the "
+            "background. Fit all rows again instead."
         )
     problem = SVAProblem(
         learner=Conjugate(base.model.family, base.preparation.width),

@@ -138,7 +138,7 @@ class OnlineTopics(Topics[PointProblem, OnlineState]):
     def check(self, spec: TopicSpec, source: Source, limits: Limits) -> None:
         problem = spec.problem(source.shape[1])
         if self.never_converges(problem) and limits == Limits(None, None):
-            raise InputError("an online fit ends with max_laps or max_time; both are None. Give one of them.")
+            raise InputError("an online fit needs max_laps or max_time to end; both are None. Give one of them.")
 
     def never_converges(self, problem: PointProblem) -> bool:
         return isinstance(problem.schedule, Stochastic)
@@ -275,8 +275,8 @@ def check_corpus(corpus: float, documents: int) -> None:
     """Raise :class:`InputError` unless `corpus` is a number of documents and at least `documents`."""
     if not (is_number(corpus) and corpus >= documents):
         raise InputError(
-            f"documents should be the number of documents in the whole corpus, {documents} of this mini-batch or more; "
-            f"got {shown(corpus)}."
+            f"documents should be the number of documents in the whole corpus, at least the {documents} of this "
+            f"mini-batch; got {shown(corpus)}."
         )
 
 

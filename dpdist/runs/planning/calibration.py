@@ -155,7 +155,7 @@ def _drawn_for(spec: FitSpec, rows: int, columns: int, components: int) -> np.nd
             refused = refused or error
         else:
             return found
-    assert refused is not None, "rows were refused for a reason"
+    assert refused is not None, "the family refused all kinds of rows"
     raise refused
 
 

@@ -13,7 +13,7 @@ from dpdist.core.outputs import check_parent
 from dpdist.core.places import LocalPlace
 
 _ZERO_OR_MORE = number(least=0)
-_RATE: Wanted[Any] = POSITIVE.or_none("as much as is asked for")
+_RATE: Wanted[Any] = POSITIVE.or_none("no limit")
 
 
 def _cost(doc: str, wanted: Wanted[Any] = _ZERO_OR_MORE, **given: Any) -> Any:
@@ -30,27 +30,31 @@ class UnitCosts:
         If a cost is not a valid number.
     """
 
-    row: float = _cost("local step of a row, whatever the components")
-    row_component: float = _cost("local step of a row, more for each component it is looked at for")
+    row: float = _cost("local step of a row, independent of the number of components")
+    row_component: float = _cost("local step of a row, added for each component that is evaluated")
     candidate_row: float | None = _cost(
-        "local step of a row that is looked at for candidates only", _ZERO_OR_MORE.or_none("not measured"), default=None
+        "local step of a row for which only candidates are evaluated",
+        _ZERO_OR_MORE.or_none("not measured"),
+        default=None,
     )
-    summary_rows: float = _cost("rows of statistics in a batch summary for each component, those for moves included")
-    add: float = _cost("adding a byte of sums to another")
-    global_step: float = _cost("global step, for each component")
-    lap_end: float = _cost("moves at the end of a lap, at the coordinator, for each component")
-    search: float = _cost("what workers look for at the end of a lap, for each component")
-    task: float = _cost("a task, at the scheduler and again at its worker")
-    round_trip: float = _cost("from a task's end to what depends on it, here or on another worker")
+    summary_rows: float = _cost("rows of statistics per component in a batch summary, including those for moves")
+    add: float = _cost("adding one byte of sums to another")
+    global_step: float = _cost("global step, per component")
+    lap_end: float = _cost("moves at the end of a lap, at the coordinator, per component")
+    search: float = _cost("search for moves by workers at the end of a lap, per component")
+    task: float = _cost("a task, at the scheduler, and the same again at its worker")
+    round_trip: float = _cost(
+        "from the end of a task to whatever waits for it, at the coordinator or on another worker"
+    )
     submit: float = _cost("a task, at the coordinator")
-    transfer: float | None = _cost("rate between two processes", _RATE)
-    read_seconds: float = _cost("reading a partition, whatever its size; told, not measured", default=0.0)
+    transfer: float | None = _cost("transfer rate between two processes", _RATE)
+    read_seconds: float = _cost("reading a partition, independent of its size; given, not measured", default=0.0)
     read_rate: float | None = _cost("rate at which one worker reads", _RATE)
     store_rate: float | None = _cost("rate at which the store serves all workers together", _RATE, default=None)
-    write_seconds: float = _cost("writing a file of a checkpoint, whatever its size")
+    write_seconds: float = _cost("writing a file of a checkpoint, independent of its size")
     write_rate: float | None = _cost("rate at which a checkpoint is written", _RATE)
-    process: float = _cost("memory of a process before it has data")
-    cores: float | None = _cost("cores that all processes share; told, not measured", _RATE, default=None)
+    process: float = _cost("memory of a process before it holds data")
+    cores: float | None = _cost("cores that all processes share; given, not measured", _RATE, default=None)
 
     def __post_init__(self) -> None:
         check_fields(self, " of the unit costs", **{each.name: each.metadata["wanted"] for each in fields(self)})
@@ -109,8 +113,12 @@ def read_costs(path: Path) -> UnitCosts:
     except OSError as error:
         raise InputError(f"the unit costs {path} cannot be read ({error.strerror}); check the path.") from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise InputError(f"{path} holds no unit costs; write some with: dpdist plan --save-costs {path}") from error
+        raise InputError(
+            f"{path} holds no unit costs; write some elsewhere with: dpdist plan --save-costs FILE"
+        ) from error
     wrong = values.keys() ^ DOCS.keys()
     if wrong:
-        raise InputError(f"{path} should hold the unit costs {', '.join(DOCS)}; {sorted(wrong)[0]} is amiss.")
+        raise InputError(
+            f"{path} should hold the unit costs {', '.join(DOCS)}; {sorted(wrong)[0]} is missing or unknown."
+        )
     return UnitCosts(**values)

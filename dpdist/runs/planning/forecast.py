@@ -33,14 +33,14 @@ from dpdist.storage.memo import PACK_BYTES
 #: Causes of cost, and the unit costs that belong to each.
 CAUSES = {
     "the local step of the rows": ("row", "row_component", "candidate_row"),
-    "sums on their way to the coordinator": ("add",),
-    "the coordinator, which makes posteriors and moves": ("global_step", "lap_end", "submit"),
+    "sending sums to the coordinator": ("add",),
+    "the coordinator, which computes posteriors and moves": ("global_step", "lap_end", "submit"),
     "the search for moves": ("search",),
-    "the scheduler, which hands out tasks one by one": ("task", "round_trip"),
+    "the scheduler, which assigns tasks one by one": ("task", "round_trip"),
     "reading the rows": ("read_seconds",),
 }
 #: Rates that belong to each cause.
-RATES = {"sums on their way to the coordinator": ("transfer",), "reading the rows": ("read_rate", "store_rate")}
+RATES = {"sending sums to the coordinator": ("transfer",), "reading the rows": ("read_rate", "store_rate")}
 #: Least share of a lap that a suggested change must save.
 WORTH = 0.05
 #: Number of transfers of sampled rows: to the coordinator, and to the workers that search for moves.
@@ -230,7 +230,7 @@ def _halved(costs: UnitCosts, cause: str) -> UnitCosts:
 def _bound(shape: Shape, costs: UnitCosts, workers: int, seconds: float) -> str:
     """The main cause of a lap's time: the one that saves most when halved."""
     if workers > shape.useful_workers:
-        return f"too few partitions at a time for {workers:,} workers"
+        return f"too few partitions to keep {workers:,} workers busy"
     saved = {cause: seconds - mean_lap(shape, _halved(costs, cause), workers).seconds for cause in CAUSES}
     return max(saved, key=lambda cause: saved[cause])
 
@@ -246,7 +246,7 @@ def _changes(shape: Shape, costs: UnitCosts, workers: int, seconds: float) -> It
     if shape.batches > 1:
         tried.append((f"batches = {shape.batches // 2}", shape.but(batches=shape.batches // 2), workers))
     if costs.candidate_row is not None and shape.dense_every == 1:
-        tried.append(("candidates in nine laps of ten", shape.but(dense_every=10), workers))
+        tried.append(("candidates in nine of ten laps", shape.but(dense_every=10), workers))
     for what, other, count in tried:
         found = mean_lap(other, costs, count).seconds
         if found < (1 - WORTH) * seconds:

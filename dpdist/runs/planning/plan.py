@@ -98,7 +98,7 @@ def shape_of(spec: FitSpec, problem: Problem, source: Source, components: int) -
     """
     (rows, columns), partitions = source.shape, len(source.partitions)
     schedule = spec.schedule.in_batches(batches_that_pay(problem, rows_with_weight(source)))
-    assert schedule.batches is not None, "the schedule was told how many"
+    assert schedule.batches is not None, "the schedule has a number of batches"
     width, candidates = problem.preparation.width, problem.candidates
     moving = bool(problem.moves) and schedule.moves
     return Shape(

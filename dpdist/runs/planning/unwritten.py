@@ -22,7 +22,7 @@ class UnwrittenSource(TableSource):
     """
 
     def __init__(self, rows: int, columns: int, dtype: str) -> None:
-        super().__init__((rows, columns), np.dtype(dtype), "rows that are not there yet", None, None)
+        super().__init__((rows, columns), np.dtype(dtype), "rows that are not written yet", None, None)
         self.cut = self.cut_for(None)
 
     def cut_for(self, work_rows: int | None) -> Partitioning:
@@ -35,7 +35,7 @@ class UnwrittenSource(TableSource):
 
 class _Unwritten(Partition):
     def read(self) -> tuple[np.ndarray, None]:
-        raise InputError("rows that are not there yet cannot be read.")
+        raise InputError("the rows are not written yet, so they cannot be read.")
 
 
 def drawn_rows(kind: str, rows: int, columns: int, clusters: int) -> np.ndarray:

@@ -43,7 +43,9 @@ class Spec(ABC):
         """Limits of a run; without limits unless the spec has settings for them."""
         return Limits(None)
 
-    random_state: int = setting(0, whole(0), "Key of every draw; the same key gives the same bits.")
+    random_state: int = setting(
+        0, whole(0), "Seed of all random draws; the same seed gives the same results to the bit."
+    )
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -83,12 +85,12 @@ class RowSpec(Spec):
         {"transform": TransformPlan},
         TransformPlan,
         "a dpdist.TransformPlan",
-        "Centring, scaling, PCA, fitted in one pass and kept with the model; the family's hyperparameters are those of "
-        "transformed rows, and all that is told is of raw columns.",
+        "Centring, scaling or PCA of the rows, fitted in one pass and stored with the model. The family's "
+        "hyperparameters refer to transformed rows; all results are in raw columns.",
         flat=True,
     )
     compute_dtype: str = setting(
-        "float64", one_of(*DTYPES), "Type of the matrix products, float64 or float32; sums are float64."
+        "float64", one_of(*DTYPES), "Type of matrix products, float64 or float32; sums are always float64."
     )
 
 
@@ -97,7 +99,7 @@ class LapSpec(Spec):
     """Limits of methods that make several passes over the data."""
 
     max_laps: int | None = setting(100, COUNT.or_none("no bound"), "Largest number of passes over the data.")
-    max_time: float | None = setting(None, POSITIVE.or_none("no bound"), "Largest time, in seconds.")
+    max_time: float | None = setting(None, POSITIVE.or_none("no bound"), "Longest time of the run, in seconds.")
 
     @property
     def limits(self) -> Limits:
@@ -154,7 +156,7 @@ def _unknown(place: str, key: str, name: str, kinds: Mapping[str, Any]) -> str:
     having = [other for other, kind in kinds.items() if key in _fields_of(kind)]
     if having:
         return (
-            f"there is no setting {place}.{key} where {place} is {name!r}; leave it out, or choose "
+            f"there is no setting {place}.{key} if {place} is {name!r}; leave it out, or choose "
             f"{' or '.join(map(repr, having))}, as in {place} = {{name = {having[0]!r}, ...}}."
         )
     known = [*(["name"] if len(kinds) > 1 else []), *_fields_of(kinds[name])]
@@ -165,4 +167,4 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     """A suggestion for an unknown name."""
     names = list(known)
     near = get_close_matches(name, names, n=1)
-    return f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}."
+    return f"did you mean {near[0]}?" if near else f"known settings: {', '.join(names)}."

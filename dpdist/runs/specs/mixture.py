@@ -57,7 +57,7 @@ def _holds_rows_model(path: str | os.PathLike[str]) -> bool:
 
 
 _START = Wanted(
-    "'one', 'k-means++', 'sva', the path of a run or model of rows that is there, a fitted estimator, labels or "
+    "'one', 'k-means++', 'sva', the path of an existing run or model of rows, a fitted estimator, labels or "
     "responsibilities",
     _is_start,
     plain_start,
@@ -78,24 +78,24 @@ class FitSpec(RowSpec, LapSpec, ABC):
     family: Family = part(
         FAMILIES,
         Family,
-        "a family of dpdist.families (only dpdist.SVA takes other likelihoods)",
-        "Likelihood of a cluster, with its prior; hyperparameters left out are derived from the data.",
+        "a family of dpdist.families (only dpdist.SVA accepts other likelihoods)",
+        "Likelihood of a cluster, with its prior; hyperparameters that are not given are derived from the data.",
     )
     initial: Any = setting(
         "one",
         _START,
-        "The first model: 'one' cluster; 'k-means++', of initial_components clusters; 'sva', one sequential pass; or "
-        "the path of a run of the same columns, which shares out all rows. From Python also a fitted estimator, and "
-        "(N,) labels or (N, K) responsibilities, which are kept with a saved model.",
+        "The initial model: 'one' cluster; 'k-means++' with initial_components clusters; 'sva', a sequential pass; or "
+        "the path of a run with the same columns, whose model assigns all rows. From Python also a fitted estimator, "
+        "(N,) labels or (N, K) responsibilities; a saved model includes these.",
     )
     initial_rows: int | None = setting(
-        20_000, COUNT.or_none("all rows"), "Rows, about, that a sequential start passes over."
+        20_000, COUNT.or_none("all rows"), "Approximate number of rows of the pass of initial='sva'."
     )
     schedule: Schedule = part(
         SCHEDULES,
         Schedule,
         "a schedule, such as dpdist.schedules.Memoized()",
-        "How the summaries of batches become the total.",
+        "How the summaries of batches are combined into the total.",
         flat=True,
     )
     moves: tuple[AnyMove, ...] = parts(
@@ -103,32 +103,32 @@ class FitSpec(RowSpec, LapSpec, ABC):
         {move.kind: move for move in MOVES},
         Move,
         "a list of moves, such as [dpdist.Split(), dpdist.Merge()]",
-        "Which changes of the set of clusters to try; by default splits, regroups, merges and deletes.",
+        "Changes of the set of clusters to try; by default splits, regroups, merges and deletes.",
     )
     sampling: Sampling = part(
-        {"sampling": Sampling}, Sampling, "a dpdist.Sampling", "How many rows moves may draw in a lap."
+        {"sampling": Sampling}, Sampling, "a dpdist.Sampling", "How many rows are sampled for moves in a lap."
     )
     candidates: Candidates = part(
         {"candidates": Candidates},
         Candidates,
         "a dpdist.Candidates",
-        "When rows are looked at for few clusters only, so that their cost does not grow with the number of clusters.",
+        "When only a few candidate clusters are evaluated for a row, so that its cost does not grow with their number.",
     )
     prior: str = setting(
         "data",
         one_of(*PRIORS),
-        "What hyperparameters that nobody gave follow: 'data', the moments of all rows, or 'clusters', what k-means++ "
-        "clusters of a sample make most evident, for families whose covariance is learned.",
+        "What hyperparameters that are not given are derived from: 'data', the moments of all rows; or 'clusters', the "
+        "k-means++ clusters of a sample, whose evidence they maximise, for families whose covariance is learned.",
     )
     background: float | None = setting(
         None,
         number(above=0, below=1).or_none("no background"),
-        "Share of the rows expected to belong to no cluster: a component as broad as all data takes those, which is "
+        "Expected share of rows that belong to no cluster. A component as broad as all data holds these rows; it is "
         "never split, merged or deleted.",
     )
-    floor: float = setting(1e-8, FLOOR, "Responsibilities below it are set to zero.")
+    floor: float = setting(1e-8, FLOOR, "Responsibilities below this value are set to zero.")
     tolerance: float = setting(
-        1e-5, number(least=0), "Change of the ELBO, in nats a row, below which a lap counts as settled."
+        1e-5, number(least=0), "Change of the ELBO in a lap, in nats per row, below which the ELBO counts as settled."
     )
 
     @property
@@ -156,11 +156,11 @@ class MixtureSpec(FitSpec):
     concentration: float | Allocation = setting(
         10.0,
         _CONCENTRATION,
-        "Concentration of the Dirichlet process, or a LearnedDirichletProcess: a Gamma prior, which learns it; in "
+        "Concentration of the Dirichlet process, or a LearnedDirichletProcess, which learns it under a Gamma prior; in "
         "TOML {name = 'learned_dirichlet_process', shape = 1, rate = 0.1}.",
         {"learned_dirichlet_process": LearnedDirichletProcess, "dirichlet_process": DirichletProcess},
     )
-    initial_components: int = setting(20, COUNT, "Clusters that initial='k-means++' begins with.")
+    initial_components: int = setting(20, COUNT, "Number of clusters of initial='k-means++'.")
     max_components: int | None = setting(
         None, COUNT.or_none("no bound"), "Largest number of clusters that moves may reach."
     )
@@ -173,7 +173,7 @@ class MixtureSpec(FitSpec):
         ):
             raise InputError(
                 "max_components should be set on the allocation that is given as concentration; "
-                f"got {shown(self.max_components)} beside it."
+                f"got max_components={shown(self.max_components)} as well. Leave it out."
             )
 
     @property
@@ -196,10 +196,12 @@ class FiniteSpec(FitSpec):
     estimator = "dpdist:FiniteMixture"
 
     n_components: int = setting(
-        10, COUNT, "Components of the prior; moves never exceed it, and a fit may leave some unused."
+        10,
+        COUNT,
+        "Number of components of the prior; moves never exceed it, and a fit may leave some components unused.",
     )
     concentration: float = setting(1.0, SCALE, "Sum of the parameters of the symmetric Dirichlet prior.")
-    initial: Any = setting("k-means++", _START, "The first model, as for DPMixture.")
+    initial: Any = setting("k-means++", _START, "The initial model, as for DPMixture.")
 
     @property
     def starting_components(self) -> int:

@@ -26,48 +26,51 @@ class SVASpec(RowSpec):
         {**FAMILIES, **LIKELIHOODS},
         (Family, Likelihood),
         "a family of dpdist.families or a likelihood of dpdist.likelihoods",
-        "Likelihood of a cluster, with its prior: conjugate, or one of dpdist.likelihoods, whose clusters are points "
-        "moved by stochastic gradients. Hyperparameters left out are derived from the data: where covariances "
-        "are learned, from clusters of a sample.",
+        "Likelihood of a cluster, with its prior: a conjugate family, or one of dpdist.likelihoods, whose clusters are "
+        "point estimates, updated by stochastic gradients. Hyperparameters that are not given are derived from the "
+        "data; if covariances are learned, from clusters of a sample.",
     )
     concentration: float = setting(1.0, SCALE, "alpha of the Dirichlet process.")
     threshold: float = setting(
-        0.001, number(above=0, below=1), "epsilon: share of a row above which a new cluster is opened for it."
+        0.001,
+        number(above=0, below=1),
+        "epsilon: a new cluster is opened for a row if its share of the row exceeds this value.",
     )
     merge: str | MergeTest | None = setting(
         "auto",
         MERGE,
-        "Which clusters become one: by 'evidence' those whose union raises the log joint probability; by 'distance' "
-        "those whose responsibilities differ by less than merge_threshold, relative to their weight, or by 'absolute "
-        "distance' absolutely. 'auto' is by evidence where the family is conjugate, by distance where it is not.",
+        "Which clusters are merged: 'evidence', those whose union raises the log joint probability; 'distance', those "
+        "whose responsibilities differ by less than merge_threshold, relative to their weight; 'absolute distance', "
+        "relative to the weight of all rows. 'auto' is 'evidence' for conjugate families, else 'distance'.",
         {"evidence": EvidenceTest, "distance": DistanceTest},
     )
-    merge_threshold: float = setting(0.5, POSITIVE, "epsilon_d of the tests by distance.")
+    merge_threshold: float = setting(0.5, POSITIVE, "epsilon_d: threshold of 'distance' and 'absolute distance'.")
     prune: float = setting(
         1e-5,
         number(least=0, below=1),
-        "epsilon_r: clusters with less than this share of the rows that passed since they were opened, or less than "
-        "one row, are removed, with what they had gathered; 0 keeps all.",
+        "epsilon_r: a cluster that holds less than this share of the rows seen since it was opened, or less than one "
+        "row, is removed together with its statistics; 0 keeps all clusters.",
     )
     max_components: int | None = setting(None, COUNT.or_none("no bound"), "Largest number of clusters.")
     parallel: bool = setting(
         True,
         FLAG,
-        "Whether partitions pass side by side, in rounds of 1, 1, 2, 4, 8, ... partitions, and are combined by "
-        "evidence; if not, and without a conjugate prior, the pass is the strictly sequential one of the paper.",
+        "Whether partitions are processed in parallel, in rounds of 1, 1, 2, 4, 8, ... partitions, and combined by "
+        "evidence. If not, and always without a conjugate prior, the pass is strictly sequential, as in the paper.",
     )
-    round_partitions: int = setting(64, COUNT, "Partitions of a round at most.")
+    round_partitions: int = setting(64, COUNT, "Largest number of partitions in a round.")
     shuffle: bool = setting(True, FLAG, "Whether partitions, and rows within each, are taken in a seeded random order.")
     floor: float = setting(1e-6, FLOOR, "Responsibilities below this share of a row's largest are set to zero.")
     forgetting: float = setting(
         0.8,
         number(above=0.5, most=1),
-        "kappa, without a conjugate prior: steps shrink as a clock to the power of minus this.",
+        "kappa, only without a conjugate prior: step sizes decrease as a clock to the power of minus kappa.",
     )
     own_clock: bool = setting(
         True,
         FLAG,
-        "Whether that clock is a cluster's own weight, in place of the number of rows so far (as in the paper).",
+        "Whether the clock of forgetting is the cluster's weight; if not, it is the number of rows so far (as in the "
+        "paper).",
     )
 
     @property
@@ -81,8 +84,8 @@ class SVASpec(RowSpec):
         merge = merge_test(self.merge, self.merge_threshold, isinstance(self.family, Family))
         if isinstance(merge, EvidenceTest) and not isinstance(self.family, Family):
             raise InputError(
-                f"{type(self.family).__name__} has no conjugate prior, so there is no evidence to merge by; choose "
-                "merge='distance', or None."
+                f"merge='evidence' needs a conjugate prior, which {type(self.family).__name__} does not have; choose "
+                "merge='distance' or None."
             )
         return PruneMerge(self.prune, merge)
 

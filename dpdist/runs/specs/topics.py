@@ -53,46 +53,47 @@ class TopicSpec(LapSpec):
     pseudocount: float = setting(
         0.5,
         SCALE,
-        "eta of the topics' symmetric Dirichlet prior over words; where it is learned it should begin high, so that "
-        "topics form before words that are rare in a topic are given up there.",
+        "eta of the topics' symmetric Dirichlet prior over words. If it is learned, start with a high value, so that "
+        "topics form before they lose their rare words.",
     )
     learn: tuple[str, ...] = setting(
         LEARNABLE,
         Wanted(f"a sequence of names among {', '.join(LEARNABLE)}", _are_learnable, tuple),
-        "Which of these three are set anew at every lap's end, to what raises the bound most, and so only begin as "
-        "given; online they follow what is best for each mini-batch, at its rate.",
+        "Which of concentration, document_concentration and pseudocount are learned, starting from the given values. "
+        "At the end of a lap they are set to the values that raise the ELBO most; online they move towards the best "
+        "values for each mini-batch, at its learning rate.",
     )
     initial_topics: int = setting(
         400,
         COUNT,
-        "Topics looked for, in at most 1,000 documents, to begin with; there may be fewer where documents are few.",
+        "Number of topics to start with, created from at most 1,000 documents; fewer if there are few documents.",
     )
     weights: GlobalWeights = setting(
         "posterior",
         one_of(*GLOBAL_WEIGHTS),
-        "How the global weights of topics are known: by Beta posteriors over sticks, or by a point estimate.",
+        "Form of the global weights of topics: 'posterior', Beta posteriors over sticks, or 'point', a point estimate.",
     )
     schedule: Schedule = part(
         SCHEDULES,
         (Memoized, Stochastic, Batch),
         "a schedule: Memoized, Stochastic or Batch",
-        "How sums over batches become those of the next posterior: Memoized, in 10 batches at most where no number is "
-        "given; Batch, by the whole corpus; or Stochastic, online inference in mini-batches of whole partitions, where "
-        "nothing converges, so that max_laps or max_time ends it.",
+        "How sums over batches are combined: Memoized, by default in at most 10 batches; Batch, over the whole corpus; "
+        "or Stochastic, online inference in mini-batches of whole partitions, which never converges, so that "
+        "max_laps or max_time ends it.",
         flat=True,
     )
     moves: TopicPlan | OnlinePlan | None = setting(
         None,
         instance("a dpdist.TopicPlan or dpdist.OnlinePlan", TopicPlan, OnlinePlan).or_none(
-            "all that weights and schedule allow"
+            "all moves that weights and schedule allow"
         ),
-        "Which moves to make: of posterior weights births, merges and deletes, a TopicPlan; of a point estimate under "
-        "Stochastic splits, merges and deletes, an OnlinePlan, and under Batch none.",
+        "Which moves to make: with posterior weights births, merges and deletes (a TopicPlan); with a point estimate "
+        "under Stochastic splits, merges and deletes (an OnlinePlan); with a point estimate under Batch none.",
         PLANS,
     )
-    effort: Effort = part({"effort": Effort}, Effort, "a dpdist.Effort", "How far documents are iterated.")
+    effort: Effort = part({"effort": Effort}, Effort, "a dpdist.Effort", "When the iterations for a document stop.")
     tolerance: float = setting(
-        1e-5, number(least=0), "Change of the ELBO, in nats a token, below which a lap counts as settled."
+        1e-5, number(least=0), "Change of the ELBO in a lap, in nats per token, below which the ELBO counts as settled."
     )
 
     @property
