@@ -26,6 +26,7 @@ import xarray as xr
 import zarr
 from distributed import LocalCluster
 from distributed.comm import CommClosedError
+from rich.text import Text
 from sklearn.datasets import load_digits
 from sklearn.utils import Bunch
 from typer.testing import CliRunner, Result
@@ -291,10 +292,13 @@ def told(folder: Path, monkeypatch, capsys, *arguments: object) -> str:
 @pytest.mark.parametrize(
     ("error", "sentence"),
     [
-        (MemoryError("Unable to allocate 9 GiB"), "there is too little memory (Unable to allocate 9 GiB); take fewer"),
-        (OSError(errno.ENOSPC, "No space left"), "No space left; make room, and give the command again."),
-        (OSError(errno.EROFS, "Read-only", "/mnt/x"), "Read-only (/mnt/x); name a place that can be written to."),
-        (OSError(errno.EIO, "Input/output error", "y"), "Input/output error (y); see that what was named is there"),
+        (MemoryError("Unable to allocate 9 GiB"), "there is not enough memory (Unable to allocate 9 GiB); use fewer"),
+        (OSError(errno.ENOSPC, "No space left"), "No space left; free some space, and run the command again."),
+        (OSError(errno.EROFS, "Read-only", "/mnt/x"), "Read-only (/mnt/x); choose a path that can be written to."),
+        (
+            OSError(errno.EIO, "Input/output error", "y"),
+            "Input/output error (y); check that the path or address exists",
+        ),
     ],
 )
 def test_what_a_machine_refuses_is_a_sentence(folder, monkeypatch, capsys, error: Exception, sentence: str) -> None:
@@ -468,6 +472,14 @@ def test_the_demo_finds_the_digits(where: list[str], tmp_path, monkeypatch) -> N
 def test_the_list_of_commands_says_what_their_documentation_begins_with(name: str) -> None:
     sentence, command = cli.SENTENCES[name], cli.command_of(name)
     assert command.name == name and command.help.partition("\n")[0].startswith(sentence)
+
+
+@pytest.mark.parametrize("name", cli.SENTENCES)
+def test_the_help_is_shown_with_all_its_brackets(name: str) -> None:
+    """Rich leaves out words in brackets that it takes for a style."""
+    command = cli.command_of(name)
+    for told in (command.help, *(getattr(each, "help", None) for each in command.params)):
+        assert told is None or Text.from_markup(told).plain == told
 
 
 def test_help_lists_the_commands(folder) -> None:

@@ -355,7 +355,7 @@ def test_commands_grow_a_tree_and_cut_it(tmp_path, monkeypatch, capsys) -> None:
     with pytest.raises(dpdist.InputError, match="with: dpdist tree"):
         app(asked, standalone_mode=False)
     app(["tree", "run.zarr", "--serial"], standalone_mode=False)
-    assert "nats against merging" in capsys.readouterr().out
+    assert "nats lost by merging" in capsys.readouterr().out
     app([*asked, "--top", "2"], standalone_mode=False)
     model, labels = dpdist.load("run.zarr"), xr.open_zarr("labels.zarr", consolidated=False)
     np.testing.assert_array_equal(labels["label"].values, model.cut(3).predict(x))

@@ -271,7 +271,7 @@ def test_dpdist_predict_that_is_killed_goes_on_and_says_so(tmp_path) -> None:
         pass
     command = [sys.executable, "-m", "dpdist", "predict", "run.zarr", "rows.npy", "--serial", "--density"]
     whole = subprocess.run([*command, "--out", "whole.zarr"], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert "labelled before" not in whole.stderr
+    assert "labelled already" not in whole.stderr
     begun = subprocess.Popen([*command, "--out", "labels.zarr"], cwd=tmp_path, stdout=subprocess.DEVNULL)
     while begun.poll() is None and not any(
         path.name.isdigit() for path in tmp_path.glob(".labels.zarr.partial-*/written/*")
@@ -280,5 +280,5 @@ def test_dpdist_predict_that_is_killed_goes_on_and_says_so(tmp_path) -> None:
     begun.kill()
     begun.wait()
     again = subprocess.run([*command, "--out", "labels.zarr"], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert "of 450000 rows were labelled before; it goes on" in again.stderr
+    assert "of 450000 rows are labelled already; continuing" in again.stderr
     assert contents(tmp_path / "labels.zarr") == contents(tmp_path / "whole.zarr")

@@ -325,9 +325,9 @@ def test_workers_that_nobody_asked_for_share_the_cores_of_this_machine(tmp_path)
     ("given", "sentence"),
     [
         ([], "plan needs data"),
-        (["--rows", "1000"], "--columns should say how many"),
-        (["--rows", "1000", "--columns", "a,b"], "--columns should say how many"),
-        (["--rows", "10", "--columns", "2", "--drop", "a"], "--drop leaves out columns of data that are there"),
+        (["--rows", "1000"], "--columns should be the number of columns"),
+        (["--rows", "1000", "--columns", "a,b"], "--columns should be the number of columns"),
+        (["--rows", "10", "--columns", "2", "--drop", "a"], "--drop leaves out columns of data that exist"),
         (["--rows", "10", "--columns", "2", "--dtype", "text"], "dtype should be"),
         (["--rows", "10", "--columns", "2", "--max-components", "3", "--components", "4"], "should be at most 3"),
         (["--rows", "10", "--columns", "2", "--flor", "4"], "No such option"),
@@ -346,7 +346,10 @@ def test_topics_and_documents_are_not_planned_as_rows(tmp_path) -> None:
     (tmp_path / "topics.toml").write_text("document_concentration = 0.5\n")
     (tmp_path / "wrong.toml").write_text("document_concentratoin = 0.5\n")
     for options, sentence in (
-        ((tmp_path / "topics.toml",), "plan tells of fits, as of dpdist fit; .*topics.toml asks for topics"),
+        (
+            (tmp_path / "topics.toml",),
+            "plan forecasts dpdist fit only; .*topics.toml has the settings of dpdist topics",
+        ),
         ((tmp_path / "wrong.toml",), "no setting document_concentratoin"),
         (("--data", tmp_path / "corpus.zarr"), "the family gaussian does not accept sparse input"),
     ):

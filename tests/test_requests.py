@@ -244,7 +244,7 @@ def test_whoever_goes_on_with_a_submitted_run_is_told_to_end(recorded, folder, d
         try:
             assert process.stdout is not None and process.stdout.readline() == "held\n"
             assert f"process {process.pid}" in (told := called("status", "run.zarr")) and "stopped as" not in told
-            assert "has ended; go on with" in called("cancel", "run.zarr")
+            assert "has stopped; continue with" in called("cancel", "run.zarr")
             process.wait(30)
         finally:
             process.kill()
@@ -266,11 +266,11 @@ def test_a_copy_has_no_job_but_its_own(folder, dying, here, monkeypatch) -> None
         patch.setattr(ProcessSubmitter, "cancel", lambda self, job: pytest.fail("it is the job of another run"))
         for command in ("cancel", "attach"):
             told = called(command, "copy.zarr", "--wait", 0.1)
-            assert re.search(rf"copy.zarr is a copy of \S+/run.zarr, .* dpdist {command} \S+/run.zarr$", told)
+            assert re.search(rf"copy.zarr is a copy of \S+/run.zarr and .*: dpdist {command} \S+/run.zarr$", told)
         assert "copy of" in (told := called("status", "copy.zarr")) and " process " not in told
         assert "copy of" not in (told := called("status", "link.zarr")) and "as ever" in told
         assert "copy.zarr submitted (process" in dying("resume", "copy.zarr")
-        assert "is submitted already and will start" in dying("resume", "copy.zarr")
+        assert "is already submitted and will start" in dying("resume", "copy.zarr")
     assert coordinate("copy.zarr", OUTPUT) == 0 and len(dpdist.load("copy.zarr").history_["lap"]) == 2
     assert "copy of" not in called("status", "copy.zarr")
     Path("run.zarr").rename("moved.zarr")
@@ -280,7 +280,7 @@ def test_a_copy_has_no_job_but_its_own(folder, dying, here, monkeypatch) -> None
 def test_a_run_that_was_not_submitted_is_not_to_be_cancelled(folder, dying, monkeypatch) -> None:
     called("fit", "rows.npy", "--out", "run.zarr", "--serial", "--max-laps", 1)
     monkeypatch.setattr(job_commands, "lives", lambda *given: True)
-    assert "end that process first" in dying("resume", "run.zarr", "--max-laps", 2)
+    assert "stop that process first" in dying("resume", "run.zarr", "--max-laps", 2)
 
 
 @pytest.mark.parametrize("name", ["my run.zarr", "läufe.zarr", ".hidden", "x" * 90, "--", "日本"])

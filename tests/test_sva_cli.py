@@ -313,7 +313,7 @@ def asked(*arguments: object) -> list[object]:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["sva"], "sva needs data: name them, as in dpdist sva"),
+        (["sva"], "sva needs data: give their path, as in dpdist sva"),
         (["sva", "nothing.zarr", "--out", "x.zarr"], "there is no Zarr array at"),
         (["sva", "rows.npy", "--out", "x.zarr"], "there is no file at"),
         (["sva", "nan.zarr", "--out", "x.zarr", "--serial"], "NaN or infinity in 2 of 600 rows (rows 7, 300)"),
@@ -324,7 +324,10 @@ def asked(*arguments: object) -> list[object]:
         (asked("--family", "cauchy"), "setting family: name should be 'gaussian'"),
         (asked("--family", "poisson"), "counts"),
         (asked("--family", "dirichlet"), "Dirichlet needs rows of two or more proportions that sum to 1"),
-        (asked("--family", "dirichlet", "--merge", "evidence"), "merge='evidence' needs a conjugate prior"),
+        (
+            asked("--family", "dirichlet", "--merge", "evidence"),
+            "merge='evidence' needs a conjugate prior",
+        ),
         (asked("--pca", 9), "pca should be from 1 to the number of columns, 4"),
         (asked("--holdout", "nothing.zarr"), "there is no Zarr array at"),
         (asked("--holdout", "narrow.zarr"), "rows should have 4 columns"),

@@ -567,7 +567,7 @@ def test_files_that_a_shell_made_of_a_pattern_are_told(name: str, monkeypatch, c
     with pytest.raises(SystemExit) as end:
         cli.main()
     told = " ".join(capsys.readouterr().err.replace("│", " ").split())
-    assert end.value.code == 2 and "part-2.csv). Several files are one table by a pattern in quotes" in told
+    assert end.value.code == 2 and "part-2.csv). To read several files as one table, give a pattern in quotes" in told
 
 
 def test_an_empty_text_names_nothing(tmp_path: Path, monkeypatch) -> None:

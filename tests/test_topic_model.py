@@ -497,7 +497,7 @@ def test_score_is_the_estimators(run: Command, topics: str, folder: Path) -> Non
     assert values["documents"] == 300 and values["share"] == 0.7 and values["random_state"] == 4
     found = model.completion(folder / "test.zarr")
     text = run("score", topics, "test.zarr", "--serial")
-    assert f"{found.per_token:.6f} nats a token over {found.tokens:.0f} tokens" in text
+    assert f"{found.per_token:.6f} nats per token over {found.tokens:.0f} held-out tokens" in text
 
 
 def test_predict_writes_proportions_and_the_largest_topics(run: Command, topics: str, folder: Path) -> None:
@@ -532,7 +532,7 @@ def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(run: Command, topic
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["topics"], "topics needs data: name them, as in dpdist topics"),
+        (["topics"], "topics needs data: give their path, as in dpdist topics"),
         (["topics", "nowhere.zarr", "--out", "x.zarr"], "nowhere.zarr"),
         (
             ["topics", "corpus.zarr", "--out", "x.zarr", "--initial-topics", "0"],
@@ -576,8 +576,8 @@ def test_a_mixture_is_scored_by_its_density_not_by_completion(run: Command, fold
     np.save(folder / "rows.npy", rows[:90])
     values = json.loads(run("score", "mixture.zarr", "rows.npy", "--json", "--serial"))
     assert values == {"per_row": model.score(rows[:90]), "rows": 90, "n_components": model.n_components_}
-    assert f"{values['per_row']:.6f} nats a row over 90 rows" in run("score", "mixture.zarr", "rows.npy", "--serial")
+    assert f"{values['per_row']:.6f} nats per row over 90 rows" in run("score", "mixture.zarr", "rows.npy", "--serial")
     refusal = run("score", "mixture.zarr", "rows.npy", "--share", 0.5, "--serial", refused=True)
-    assert "all of which are scored; leave out --share and --random-state" in refusal
+    assert "all rows are scored; leave out --share and --random-state" in refusal
     np.save(folder / "narrow.npy", rows[:, :3])
     assert "got 3" in run("score", "mixture.zarr", "narrow.npy", "--serial", refused=True)

@@ -37,9 +37,9 @@ from dpdist.runs.view import ROWS, SHOWN
 
 def show(
     run: Annotated[str, typer.Argument(help="A run or a model.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Plain values for scripts.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
-    """Show what a run or a pass reached: K, ELBO or held-out score, sizes, moves taken and refused and why."""
+    """Show the results of a run: K, ELBO or held-out score, sizes, accepted and rejected moves with reasons."""
     from dpdist.report.show import shown_tables, shown_values
 
     if as_json:
@@ -51,16 +51,21 @@ def show(
 def report(
     run: Annotated[str, typer.Argument(help="A run or a model.")],
     out: Annotated[str, typer.Option("--out", "-o", help="HTML file to write.")] = "report.html",
-    data: Annotated[str | None, typer.Option(help="Where the data are now, if they moved.")] = None,
-    image_shape: Annotated[str | None, typer.Option(help="Of rows that are pictures, as 28x28 or 32x32x3.")] = None,
-    largest: Annotated[int, typer.Option(min=1, help="Clusters or topics shown, at most.")] = SHOWN,
-    rows: Annotated[int, typer.Option(min=1, help="Rows or documents looked at, at most.")] = ROWS,
-    watch: Annotated[bool, typer.Option("--watch", help="Write it again after each checkpoint, to the end.")] = False,
+    data: Annotated[str | None, typer.Option(help="New path of the data, if they have moved.")] = None,
+    image_shape: Annotated[
+        str | None, typer.Option(help="Shape of rows that are images, such as 28x28 or 32x32x3.")
+    ] = None,
+    largest: Annotated[int, typer.Option(min=1, help="Largest number of clusters or topics to show.")] = SHOWN,
+    rows: Annotated[int, typer.Option(min=1, help="Largest number of rows or documents to read.")] = ROWS,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Update the report after each checkpoint until the run ends.")
+    ] = False,
 ) -> None:
-    """Write what a run or a model is as one HTML file that needs no network: its course, moves, clusters, map, time.
+    """Write a report of a run or a model as one HTML file that needs no network: ELBO, moves, clusters, map, time.
 
-    Nearest rows, profiles and the coherence of topics are of rows read from the data, or of rows drawn from the model
-    where the data are not there. A run in progress is shown as of its last checkpoint.
+    Profiles and nearest rows of clusters, and the coherence of topics, are computed from rows of the data. If the data
+    cannot be read, profiles are computed from rows drawn from the model, and the others are left out. A run in progress
+    is shown as of its last checkpoint.
     """
     from dpdist.report.watch import write_report
 
@@ -70,22 +75,27 @@ def report(
 
 def predict(
     run: Annotated[str, typer.Argument(help="A run or a model.")],
-    data: Annotated[str, typer.Argument(help="Raw rows, as Zarr or files such as .csv and .parquet, or a corpus.")],
-    out: Annotated[str, typer.Option(help="Zarr folder, or .csv, .tsv or .parquet, to write to.")] = "labels.zarr",
-    ids: Annotated[str | None, typer.Option(help="Column of the data's files with what rows are called.")] = None,
-    top: Annotated[int, typer.Option(min=1, help="Most probable components or topics to write for each row.")] = 1,
-    density: Annotated[bool, typer.Option("--density", help="Write each row's log predictive density.")] = False,
-    n_clusters: Annotated[int | None, typer.Option(help="Cut the tree of dpdist tree at so many clusters.")] = None,
+    data: Annotated[str, typer.Argument(help="Raw rows, as Zarr or as files such as .csv and .parquet, or a corpus.")],
+    out: Annotated[str, typer.Option(help="Output: a Zarr folder, or a .csv, .tsv or .parquet file.")] = "labels.zarr",
+    ids: Annotated[str | None, typer.Option(help="Column of the data with row ids, copied to the output.")] = None,
+    top: Annotated[
+        int, typer.Option(min=1, help="Number of most probable components or topics to write for each row.")
+    ] = 1,
+    density: Annotated[bool, typer.Option("--density", help="Also write each row's log predictive density.")] = False,
+    n_clusters: Annotated[int | None, typer.Option(help="Cut the tree of dpdist tree at this many clusters.")] = None,
     elbo_loss: Annotated[
-        float | None, typer.Option(help="Cut it at the fewest clusters that lie no more nats of ELBO below the best.")
+        float | None, typer.Option(help="Cut the tree at the fewest clusters that lose at most this many nats of ELBO.")
     ] = None,
     min_cluster_size: Annotated[
-        float | None, typer.Option(help="Clusters of fewer rows in the fit's data join their likeliest neighbour.")
+        float | None,
+        typer.Option(help="Merge each cluster that has fewer rows in the fitted data into the best other one."),
     ] = None,
-    outliers: Annotated[bool, typer.Option("--outliers", help="Label -1 for rows of no cluster.")] = False,
+    outliers: Annotated[bool, typer.Option("--outliers", help="Label rows that belong to no cluster as -1.")] = False,
     outlier_rate: Annotated[
         float | None,
-        typer.Option(help="Share of the rows drawn from clusters that outliers lie below. Default: by the model."),
+        typer.Option(
+            help="Share of rows drawn from the clusters that would be called outliers. Default: from the model."
+        ),
     ] = None,
     workers: Workers = None,
     scheduler: Scheduler = None,
@@ -94,12 +104,12 @@ def predict(
 ) -> None:
     """Label rows with their most probable components, or documents with the proportions of their topics.
 
-    Labels count components from 0; component_id in a table, or id[label] in Zarr, is the id by which show and the
-    report name a component. Densities are those of the raw columns, whatever transform was fitted. Clusters of a cut
-    are counted in the order of their first component, and have the id of their heaviest. Outliers are rows that the
-    background takes, where the model has one and no rate is given; otherwise rows whose density under the clusters is
-    so low that only one outlier in twenty is expected to be of a cluster. Components of scattered rows do not count as
-    clusters then. A command that was killed continues where it was.
+    Labels number the components from 0. The stable id of a component, which dpdist show and the report use, is in the
+    column component_id of a table; in Zarr, the array id holds one for each label. Densities refer to raw columns, also
+    if a transform was fitted. Clusters of a cut are numbered in the order of their first component, and have the id of
+    their heaviest. Outliers are the rows of the background, if the model has one and no rate is given. Otherwise they
+    are rows of low density under the clusters, without components of scattered rows; by default, one outlier in twenty
+    is expected to belong to a cluster. A killed command continues where it stopped when it is run again.
     """
     store = open_run(run)
     predictor, method = model_in(store), METHODS[store.method]
@@ -125,7 +135,7 @@ def predict(
             density=density,
             overwrite=overwrite,
             ids=called,
-            tell=lambda there: say(MESSAGES, f"{there} of {source.shape[0]} rows were labelled before; it goes on"),
+            tell=lambda there: say(MESSAGES, f"{there} of {source.shape[0]} rows are labelled already; continuing"),
         )
     many = len(predictor.ids)
     parts = f"{many if many != 1 else 'one'} {method.parts_of(many)}"
@@ -135,16 +145,16 @@ def predict(
 def _without(predictor: Labeller) -> str:
     """A mask of the components that label no row because they hold scattered rows."""
     left_out = predictor.ids[~predictor.clusters()].tolist() if isinstance(predictor, Flagged) else []
-    return f", but none with {', '.join(map(str, left_out))}, which are of scattered rows" if left_out else ""
+    return f"; no row with component {', '.join(map(str, left_out))} (scattered rows)" if left_out else ""
 
 
 #: The message after stopping a demo.
-_AGAIN = "nothing of it is kept; give the command again, with --overwrite."
+_AGAIN = "nothing is kept; run the command again with --overwrite."
 
 
 def demo(
     out: Out = "dpdist-demo",
-    random_state: Annotated[int, typer.Option(help="Key of every draw.")] = 0,
+    random_state: Annotated[int, typer.Option(help="Seed of all random draws.")] = 0,
     workers: Workers = None,
     serial: Serial = False,
     overwrite: Overwrite = False,
@@ -162,7 +172,10 @@ def demo(
         table.add_row(str(identity), str(count), str(digit), f"{100 * share:.0f} %")
     OUTPUT.print(table)
     say(OUTPUT, f"{len(result.rows)} clusters of 1,797 digits; purity {100 * result.purity:.1f} %")
-    say(OUTPUT, f"open {result.folder / 'report.html'} to see them; pictures: clusters.png and trace.png beside it")
+    say(
+        OUTPUT,
+        f"open {result.folder / 'report.html'} to see the clusters; pictures beside it: clusters.png, trace.png",
+    )
 
 
 def convert(
@@ -174,15 +187,16 @@ def convert(
     columns: Annotated[list[str] | None, typer.Option(help="Columns to take, separated by commas.")] = None,
     drop: Annotated[
         list[str] | None,
-        typer.Option(help="Columns to leave out, separated by commas; a name with commas in double quotes."),
+        typer.Option(help="Columns to leave out, separated by commas; put names that contain commas in double quotes."),
     ] = None,
     workers: Workers = None,
     scheduler: Scheduler = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write rows to a Zarr array, a block at a time; the index of a data frame is left out unless it is named.
+    """Write rows to a Zarr array, block by block; the index of a data frame is written only if --columns names it.
 
-    Many files and blocks at a time on several workers. What was killed goes on where it was.
+    With several workers, many files and blocks are converted at the same time. A killed command continues where it
+    stopped when it is run again.
     """
     from dpdist.data.convert import convert as write_rows
 
@@ -198,11 +212,11 @@ def convert(
 def corpus(
     file: Annotated[str, typer.Argument(help="Documents as .npz (SciPy CSR), docword.*.txt[.gz] or .ldac.")],
     out: Out = "corpus.zarr",
-    vocabulary: Annotated[str | None, typer.Option(help="File with the word of each column, one a line.")] = None,
-    format: Annotated[str, typer.Option(help="npz, docword, ldac, or auto to go by the file's name.")] = "auto",
+    vocabulary: Annotated[str | None, typer.Option(help="File with the word of each column, one per line.")] = None,
+    format: Annotated[str, typer.Option(help="npz, docword or ldac; auto: from the name of the file.")] = "auto",
     overwrite: Overwrite = False,
 ) -> None:
-    """Write documents as counts of words to a corpus, a block at a time."""
+    """Write documents to a corpus of word counts, block by block."""
     from dpdist.data.corpora import write_corpus
     from dpdist.data.documents import open_documents, read_vocabulary
 

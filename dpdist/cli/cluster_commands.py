@@ -25,16 +25,16 @@ _WHILE = 10.0
 
 def tree(
     run: Annotated[str, typer.Argument(help="A run or a model of rows.")],
-    data: Annotated[str | None, typer.Option(help="Where the rows are now, if they moved.")] = None,
+    data: Annotated[str | None, typer.Option(help="New path of the rows, if they have moved.")] = None,
     workers: Workers = None,
     scheduler: Scheduler = None,
     serial: Serial = False,
 ) -> None:
-    """Grow the tree of a model's clusters, from all of them down to one by exact merges, and keep it there.
+    """Build the tree of a model's clusters by exact merges, from all clusters down to one, and store it in the run.
 
-    Takes at most two passes over the rows. dpdist predict --n-clusters cuts it. Shown of each cluster: the one with
-    which it would best be merged, the nats of ELBO which speak against that, and its separation, 1 less the share of
-    its rows that one other would take.
+    This takes at most two passes over the rows. dpdist predict --n-clusters cuts the tree. For each cluster, the table
+    shows the best other cluster to merge it with, the nats of ELBO that this merge would lose, and the separation: 1
+    minus the largest share of its rows that one other cluster would take.
     """
     store = open_run(run)
     rows_model(model_in(store), run)  # refuses topics before there is a cluster
@@ -43,39 +43,38 @@ def tree(
         found = grow_stored_tree(run, source, backend)
     OUTPUT.print(_table(found), _levels(found))
     way_on = f"dpdist predict {shlex.quote(run)} DATA --n-clusters N"
-    say(OUTPUT, f"tree of {len(found)} clusters kept in {run}; cut it with: {way_on}")
+    say(OUTPUT, f"tree of {len(found)} clusters stored in {run}; cut it with: {way_on}")
 
 
 def stability(
     run: Annotated[str, typer.Argument(help="A run of dpdist fit, or a model saved from one.")],
-    refits: Annotated[int, typer.Option(min=1, help="How many refits.")] = REFITS,
-    max_laps: Annotated[int, typer.Option(min=1, help="Laps of each at most.")] = MAX_LAPS,
-    data: Annotated[str | None, typer.Option(help="Where the rows are now, if they moved.")] = None,
+    refits: Annotated[int, typer.Option(min=1, help="Number of refits.")] = REFITS,
+    max_laps: Annotated[int, typer.Option(min=1, help="Largest number of laps of each refit.")] = MAX_LAPS,
+    data: Annotated[str | None, typer.Option(help="New path of the rows, if they have moved.")] = None,
     workers: Workers = None,
     scheduler: Scheduler = None,
     serial: Serial = False,
 ) -> None:
-    """Refit a model some times, on halves of the rows, and say which clusters come back.
+    """Refit a model several times on halves of the rows, and show which clusters are found again.
 
-    Shown of each cluster: the mean and the least of the Jaccard coefficients of its rows with those of the refits'
-    clusters that have most of them; 0.85 and more is stable, less than 0.6 hardly a cluster. Kept with the run after
-    every refit: the same command goes on where it was stopped, and with more refits after those it has.
+    For each cluster, the largest Jaccard coefficient of its rows with those of a cluster of the refit is computed. The
+    table shows its mean and minimum over refits; 0.85 or more is stable, below 0.6 is hardly a cluster. The result is
+    stored in the run after every refit: the same command continues where it stopped, and more refits add to those
+    that are stored.
     """
     store = open_run(run)
     rows_model(model_in(store), run)  # refuses topics before there is a cluster
     source = source_of(store, data)
     with backend_of(workers, scheduler, serial, source, refits * max_laps, stopped=KEPT) as backend:
         found = refit_stored(run, source, backend, refits, max_laps, _Told(refits))
-    table, counts = Table(title=f"the least stable of {len(found.ids)} clusters"), found.n_components
-    for name in ("id", "mean Jaccard", "least"):
+    table, counts = Table(title=f"least stable of {len(found.ids)} clusters"), found.n_components
+    for name in ("id", "mean Jaccard", "min Jaccard"):
         table.add_column(name, justify="right")
     for k in np.argsort(found.mean, kind="stable")[:_SHOWN]:
         table.add_row(str(found.ids[k]), f"{found.mean[k]:.3f}", f"{found.jaccard[:, k].min():.3f}")
     OUTPUT.print(table)
-    spread = (
-        f"{counts.min()} to {counts.max()} clusters, median {np.median(counts):g}, where the model has {len(found.ids)}"
-    )
-    say(OUTPUT, f"{len(counts)} refits: {spread}; kept in {run}")
+    spread = f"{counts.min()} to {counts.max()} clusters, median {np.median(counts):g}; the model has {len(found.ids)}"
+    say(OUTPUT, f"{len(counts)} refits: {spread}; stored in {run}")
 
 
 class _Told:
@@ -92,8 +91,8 @@ class _Told:
 
 
 def _table(found: Tree) -> Table:
-    table = Table(title=f"the least separated of {len(found)} clusters")
-    for name in ("id", "size", "nearest", "separation", "nats against merging"):
+    table = Table(title=f"least separated of {len(found)} clusters")
+    for name in ("id", "size", "nearest", "separation", "nats lost by merging"):
         table.add_column(name, justify="right")
     for k in np.argsort(found.separation, kind="stable")[:_SHOWN]:
         nearest, size = found.ids[found.nearest[k]], f"{found.counts[k]:.1f}"
@@ -104,8 +103,8 @@ def _table(found: Tree) -> Table:
 
 def _levels(found: Tree) -> Table:
     """The ELBO lost by the coarsest levels; a level where the loss begins to grow fast is a candidate for a cut."""
-    table = Table(title="nats of ELBO given up by so few clusters")
-    for name in ("clusters", "in all", "a row"):
+    table = Table(title="nats of ELBO lost by fewer clusters")
+    for name in ("clusters", "total", "per row"):
         table.add_column(name, justify="right")
     lost, rows = found.elbo.max() - found.elbo, float(found.counts[: len(found)].sum())
     for clusters in range(min(_SHOWN, len(found)), 0, -1):

@@ -54,26 +54,26 @@ from dpdist.storage.generations import KEEP
 
 #: Seconds within which a request gets a job; one still without a job was left by a killed command.
 _STARTING = 5.0
-_COPY = "{run} is a copy of {original}, whose job is not its own; for that: dpdist {command} {original}"
+_COPY = "{run} is a copy of {original} and has no job of its own; use: dpdist {command} {original}"
 
-ClusterFile = Annotated[Path, typer.Option(help="TOML file of the cluster, such as those of cluster_configs/.")]
+ClusterFile = Annotated[Path, typer.Option(help="TOML file of the cluster, such as those in cluster_configs/.")]
 
 
 def submit(
-    config: Annotated[Path, typer.Argument(help="TOML file with the settings of the run, data among them.")],
+    config: Annotated[Path, typer.Argument(help="TOML file with the settings of the run, including its data.")],
     cluster: ClusterFile,
     out: Annotated[str, typer.Option(help="Folder or s3:// URL to write to.")] = "run.zarr",
-    command: Annotated[str, typer.Option(help="What to run: fit, sva or topics.")] = "fit",
+    command: Annotated[str, typer.Option(help="Command to run: fit, sva or topics.")] = "fit",
     checkpoint_seconds: CheckpointSeconds = CHECKPOINT_SECONDS,
-    keep: Annotated[int, typer.Option(min=1, help="Checkpoints kept.")] = KEEP,
+    keep: Annotated[int, typer.Option(min=1, help="Number of checkpoints to keep.")] = KEEP,
     overwrite: Overwrite = False,
 ) -> None:
-    """Start a run that needs nobody: its coordinator is a job of its own. Prints the run's id."""
+    """Start a run in the background, with its coordinator as a separate job, and print the id of the run."""
     if command not in SPECS:
         raise InputError(f"--command should be fit, sva or topics; got {command}.")
     told = read_config(command, config, {})
     if told.data is None:
-        raise InputError(f"a submitted run needs data: set data in {config}, as in data = 'rows.zarr'.")
+        raise InputError(f"a submitted run needs data: set its path in {config}, as in data = 'rows.zarr'.")
     chosen = _required(cluster, out)
     place = claim(absolute(out), overwrite)
     before, lease = _refuse_if_alive(place)
@@ -118,9 +118,9 @@ def resume_on(
 
 def status(
     run: Annotated[str, typer.Argument(help="A run.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Plain values for scripts.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
-    """Say where a run is: its job, its coordinator, its last checkpoint and what it found so far."""
+    """Show the state of a run: its job, its coordinator, its last checkpoint and its results so far."""
     from dpdist.report.show import told
 
     place = place_of(absolute(run))
@@ -159,14 +159,14 @@ def attach(
             time.sleep(1.0)
         say(OUTPUT, sentence)
     except KeyboardInterrupt:
-        say(MESSAGES, f"left; the run goes on. Come back with: dpdist attach {run}")
+        say(MESSAGES, f"detached; the run continues. Attach again with: dpdist attach {run}")
 
 
 def cancel(
     run: Annotated[str, typer.Argument(help="A submitted run.")],
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait until it has ended.")] = 60.0,
 ) -> None:
-    """End a run after a last checkpoint; dpdist resume goes on with it."""
+    """Stop a run after a last checkpoint; dpdist resume continues it."""
     place = place_of(absolute(run))
     number, request = latest_request(place)
     job = _job_of(place, number, request)
@@ -176,28 +176,28 @@ def cancel(
         raise InputError(f"{run} has no job to cancel; see: dpdist status {run}")
     submitter = submitter_of(job)
     if submitter.state(job)[0] is JobState.ENDED:
-        say(OUTPUT, f"{run} has ended already.")
+        say(OUTPUT, f"{run} has already ended.")
         return
     submitter.cancel(job)
     if not wait_until(lambda: submitter.state(job)[0] is JobState.ENDED, time.monotonic() + wait):
-        raise InputError(f"{run} was told to end but has not after {wait:.0f} s; see: dpdist status {run}")
-    say(OUTPUT, f"{run} has ended; go on with: dpdist resume {run} --cluster FILE")
+        raise InputError(f"{run} was asked to stop but did not within {wait:.0f} s; see: dpdist status {run}")
+    say(OUTPUT, f"{run} has stopped; continue with: dpdist resume {run} --cluster FILE")
 
 
 def certificates(
-    folder: Annotated[Path, typer.Argument(help="Folder to make.")],
+    folder: Annotated[Path, typer.Argument(help="Folder to create.")],
     hosts: Annotated[str, typer.Option(help="Names and addresses of the hosts, separated by commas.")] = (
         "localhost,127.0.0.1"
     ),
-    days: Annotated[int, typer.Option(help="For how long they are valid.")] = 365,
+    days: Annotated[int, typer.Option(help="Number of days for which the certificates are valid.")] = 365,
 ) -> None:
-    """Make the certificates by which the parts of a cluster know each other (mutual TLS)."""
+    """Create the certificates with which the processes of a cluster authenticate each other (mutual TLS)."""
     made = make_certificates(folder, tuple(name.strip() for name in hosts.split(",")), days)
-    say(OUTPUT, f"certificates in {made}; name the folder in the cluster's [security] table.")
+    say(OUTPUT, f"certificates written to {made}; name this folder in the [security] table of the cluster file.")
 
 
 def coordinate(run: Annotated[str, typer.Argument(help="A submitted run.")]) -> None:
-    """What the job of a submitted run runs."""
+    """Run the coordinator of a submitted run; called by its job."""
     from dpdist.cluster.coordinator import coordinate as run_coordinator
 
     raise typer.Exit(run_coordinator(run, OUTPUT))
@@ -218,7 +218,7 @@ def _start(place: Place, request: Request, before: int, cluster: ClusterConfig) 
         raise
     record(place, number, job)
     typer.echo(request.identity)
-    told = f"{job.kind} {job.identity}, log {job.log or 'with the cluster'}"
+    told = f"{job.kind} {job.identity}, log {job.log or 'at the cluster'}"
     say(MESSAGES, f"{place.label} submitted ({told}). Watch it with: dpdist attach {shlex.quote(place.label)}")
 
 
@@ -255,7 +255,7 @@ def _request_of(place: Place) -> Request:
             return request
     run = run_to_resume(place.label)
     if not run.settings.get("data"):
-        raise InputError(f"{place.label} was not given its data by one path; go on with it from Python.")
+        raise InputError(f"{place.label} stores no path of its data; continue it from Python.")
     return Request(_new_id(), METHODS[run.method].command, run.settings, after=_last(place), fresh=False)
 
 
@@ -270,10 +270,10 @@ def _refuse_if_alive(place: Place) -> tuple[int, int]:
     before = newest_request(place)
     number, found = latest_lease(place)
     if found is not None and lives(place, number, found, partial(say, MESSAGES)):
-        end = f"end it first with: dpdist cancel {place.label}" if before else "end that process first."
+        end = f"stop it first with: dpdist cancel {place.label}" if before else "stop that process first."
         raise CheckpointError(f"{place.label} is being written by another coordinator ({describe(found)}); {end}")
     if before and _is_coming_up(place, before, number):
-        raise CheckpointError(f"{place.label} is submitted already and will start; see: dpdist status {place.label}")
+        raise CheckpointError(f"{place.label} is already submitted and will start; see: dpdist status {place.label}")
     return before, number
 
 
@@ -314,8 +314,8 @@ def _ending(place: Place) -> str | None:
         return None
     if end is not None:
         return end.sentence if end.status == 0 else found_since(place, request) or end.sentence
-    assert job is not None, "what has no job has an end"
-    return f"the coordinator ended without a word ({words}); its log is {job.log or 'with the cluster'}."
+    assert job is not None, "a run without a job has an end"
+    return f"the coordinator ended without a message ({words}); its log is {job.log or 'at the cluster'}."
 
 
 def _job_of(place: Place, number: int, request: Request) -> Job | None:

@@ -57,7 +57,7 @@ class _Option(NamedTuple):
         if isinstance(self.default, bool):
             kind, flag, metavar = bool, f"{flag}/--no-{flag[2:]}", None
         elif isinstance(self.default, tuple):
-            kind, help = list[str], f"{help} Separated by commas; '' for none."
+            kind, help = list[str], f"{help} Separate names by commas; '' for none."
         annotation = Annotated[kind | None, typer.Option(flag, help=help, metavar=metavar, rich_help_panel="Settings")]
         keyword = inspect.Parameter.KEYWORD_ONLY
         return inspect.Parameter("__".join(self.path), keyword, default=None, annotation=annotation)

@@ -28,11 +28,11 @@ DTYPES = ("uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "floa
 COMPONENTS = 100
 
 
-ConfigFile = Annotated[Path | None, typer.Argument(help="TOML file with the settings of a fit; options override it.")]
-Data = Annotated[str | None, typer.Option(help="Rows, as dpdist fit takes them.")]
+ConfigFile = Annotated[Path | None, typer.Argument(help="TOML file with the settings of a fit; options override them.")]
+Data = Annotated[str | None, typer.Option(help="Rows, as for dpdist fit.")]
 Columns = Annotated[
     list[str] | None,
-    typer.Option(help="Columns of files to take, separated by commas; with --rows, how many there will be."),
+    typer.Option(help="Columns of files to take, separated by commas; with --rows, the number of columns."),
 ]
 
 
@@ -41,32 +41,34 @@ def plan(
     options: Options,
     config: ConfigFile = None,
     data: Data = None,
-    rows: Annotated[int | None, typer.Option(min=1, help="Number of rows, of data that are not there yet.")] = None,
+    rows: Annotated[int | None, typer.Option(min=1, help="Number of rows of data that are not written yet.")] = None,
     columns: Columns = None,
     drop: Drop = None,
-    dtype: Annotated[str, typer.Option(help="Type in which rows that are not there yet will be stored.")] = "float32",
-    components: Annotated[int | None, typer.Option(min=1, help="Clusters, about. Default: 100.")] = None,
+    dtype: Annotated[str, typer.Option(help="Type in which data that are not written yet will be stored.")] = "float32",
+    components: Annotated[int | None, typer.Option(min=1, help="Approximate number of clusters. Default: 100.")] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Workers of a cluster. Default: one a core of this machine, on it.")
+        int | None, typer.Option(min=1, help="Workers of a cluster. Default: one per core, on this machine.")
     ] = None,
     laps: Annotated[
-        int | None, typer.Option(min=1, help="Laps of a run. Default: 40, or the limit of a run if that is less.")
+        int | None, typer.Option(min=1, help="Laps of a run. Default: 40, or max_laps if that is less.")
     ] = None,
-    costs: Annotated[Path | None, typer.Option(help="Unit costs, measured before or elsewhere.")] = None,
-    save_costs: Annotated[Path | None, typer.Option(help="Where to keep the unit costs that are measured.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Plain values for scripts.")] = False,
+    costs: Annotated[
+        Path | None, typer.Option(help="File of unit costs that --save-costs wrote, here or on another machine.")
+    ] = None,
+    save_costs: Annotated[Path | None, typer.Option(help="File to write the measured unit costs to.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
-    """Say what a fit will cost on so many workers: hours, memory, checkpoints, what it is bound by and what would help.
+    """Forecast the cost of a fit: time, memory, checkpoints, the bottleneck, and settings that would be faster.
 
-    What one of each thing costs is measured here, in seconds, on some of the rows, or drawn ones, under the settings
-    of the fit; --save-costs keeps it, and --costs takes what was measured on another machine.
+    Unit costs are measured on this machine, within seconds, on some of the rows or on drawn ones, with the settings of
+    the fit. --save-costs writes them to a file, and --costs reads a file that was written on this or another machine.
     """
     from dpdist.report.forecast import plan_tables
     from dpdist.runs.planning.costs import claim_costs, read_costs
     from dpdist.runs.planning.plan import plan as planned
 
     if rows is not None and drop:
-        raise InputError("--drop leaves out columns of data that are there; with --rows, count them out in --columns.")
+        raise InputError("--drop leaves out columns of data that exist; with --rows, give the number of the other columns as --columns.")
     known = None if costs is None else read_costs(costs)
     if save_costs is not None:
         claim_costs(save_costs)
@@ -77,7 +79,9 @@ def plan(
         told = read_config("fit", config, given)
     except InputError as error:
         if config is not None and _is_of_topics(config):
-            raise InputError(f"dpdist plan tells of fits, as of dpdist fit; {config} asks for topics.") from error
+            raise InputError(
+                f"dpdist plan forecasts dpdist fit only; {config} has the settings of dpdist topics."
+            ) from error
         raise
     assert isinstance(told.spec, FitSpec), "the command fit has the spec of a mixture"
     source, count = _source(told, rows, columns, dtype), _components(told.spec, components)
@@ -110,12 +114,12 @@ def _source(told: Config, rows: int | None, columns: list[str] | None, dtype: st
 
     if rows is None:
         if told.data is None:
-            raise InputError("plan needs data: name them with --data, or say how many there are: --rows and --columns.")
+            raise InputError("plan needs data: give their path with --data, or their size with --rows and --columns.")
         return told.source()
     count = ",".join(columns or [])
     if not count.isdecimal() or int(count) < 1:
         given = repr(count) if columns else None
-        raise InputError(f"--columns should say how many columns the rows will have, as in 128; got {given}.")
+        raise InputError(f"--columns should be the number of columns of the rows, as in 128; got {given}.")
     return UnwrittenSource(rows, int(count), one_of(*DTYPES).take("dtype", dtype))
 
 
@@ -123,5 +127,5 @@ def _components(spec: FitSpec, asked: int | None) -> int:
     """The given number of components, or the largest possible one, at most :data:`COMPONENTS`."""
     most = spec.allocation.max_components
     if asked is not None and most is not None and asked > most:
-        raise InputError(f"--components should be at most {most}, as max_components has it; got {asked}.")
+        raise InputError(f"--components should be at most {most}, like max_components; got {asked}.")
     return asked if asked is not None else min(COMPONENTS, most or COMPONENTS)

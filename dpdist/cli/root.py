@@ -22,40 +22,44 @@ from dpdist.core.errors import DpdistError
 #: jobs call rather than people.
 COMMANDS = {
     "cli.run_commands": {
-        "fit": "Fit a Dirichlet-process mixture; checkpoints are made as often as they are cheap.",
+        "fit": "Fit a Dirichlet-process mixture; checkpoints are written as often as they are cheap.",
         "sva": "Cluster in one pass over the rows (sequential variational approximation).",
-        "topics": "Fit a hierarchical Dirichlet process topic model; checkpoints are made as often as they are cheap.",
-        "extend": "Let new rows refine and grow a model, without the rows it was made from.",
-        "resume": "Go on where a run or a pass stopped, to the same bits.",
+        "topics": "Fit a hierarchical Dirichlet process topic model; checkpoints are written as often as they are "
+        "cheap.",
+        "extend": "Extend a model with new rows, without reading the rows that it was fitted to.",
+        "resume": "Continue a run where it stopped; the result is the same to the bit.",
     },
     "cli.app": {
-        "show": "Show what a run or a pass reached: K, ELBO or held-out score, sizes, moves taken and refused and why.",
-        "report": "Write what a run or a model is as one HTML file that needs no network: its course, moves, clusters, "
+        "show": "Show the results of a run: K, ELBO or held-out score, sizes, accepted and rejected moves with "
+        "reasons.",
+        "report": "Write a report of a run or a model as one HTML file that needs no network: ELBO, moves, clusters, "
         "map, time.",
         "predict": "Label rows with their most probable components, or documents with the proportions of their topics.",
         "demo": "Cluster 1,797 handwritten digits on a local Dask cluster; nothing is downloaded.",
-        "convert": "Write rows to a Zarr array, a block at a time; the index of a data frame is left out unless it is "
-        "named.",
-        "corpus": "Write documents as counts of words to a corpus, a block at a time.",
+        "convert": "Write rows to a Zarr array, block by block; the index of a data frame is written only if --columns "
+        "names it.",
+        "corpus": "Write documents to a corpus of word counts, block by block.",
     },
     "cli.cluster_commands": {
-        "tree": "Grow the tree of a model's clusters, from all of them down to one by exact merges, and keep it there.",
-        "stability": "Refit a model some times, on halves of the rows, and say which clusters come back.",
+        "tree": "Build the tree of a model's clusters by exact merges, from all clusters down to one, and store it in "
+        "the run.",
+        "stability": "Refit a model several times on halves of the rows, and show which clusters are found again.",
     },
     "cli.plan_command": {
-        "plan": "Say what a fit will cost on so many workers: hours, memory, checkpoints, what it is bound by and what "
-        "would help.",
+        "plan": "Forecast the cost of a fit: time, memory, checkpoints, the bottleneck, and settings that would be "
+        "faster.",
     },
     "cli.score_command": {
-        "score": "Score what was not fitted: mean log predictive density of rows, or of tokens of documents by "
-        "completion; nats.",
+        "score": "Score held-out data: mean log predictive density of rows, or of tokens by document completion, in "
+        "nats.",
     },
     "cli.job_commands": {
-        "submit": "Start a run that needs nobody: its coordinator is a job of its own. Prints the run's id.",
-        "status": "Say where a run is: its job, its coordinator, its last checkpoint and what it found so far.",
+        "submit": "Start a run in the background, with its coordinator as a separate job, and print the id of the run.",
+        "status": "Show the state of a run: its job, its coordinator, its last checkpoint and its results so far.",
         "attach": "Watch a run as if it ran here; Ctrl-C leaves it running.",
-        "cancel": "End a run after a last checkpoint; dpdist resume goes on with it.",
-        "certificates": "Make the certificates by which the parts of a cluster know each other (mutual TLS).",
+        "cancel": "Stop a run after a last checkpoint; dpdist resume continues it.",
+        "certificates": "Create the certificates with which the processes of a cluster authenticate each other (mutual "
+        "TLS).",
         "coordinate": "",
     },
     "cluster.doctor": {
@@ -74,8 +78,8 @@ class Command(TyperCommand):
         left = super().parse_args(ctx, args)
         if ctx.args:
             ctx.fail(
-                f"Got unexpected extra arguments ({' '.join(ctx.args)}). Several files are one table by a pattern in "
-                "quotes, as in 'part-*.csv'."
+                f"Got unexpected extra arguments ({' '.join(ctx.args)}). To read several files as one table, give a "
+                "pattern in quotes, as in 'part-*.csv'."
             )
         return left
 
@@ -110,16 +114,16 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Cluster any number of feature vectors without being told how many clusters there are.",
+    help="Cluster any number of feature vectors; the number of clusters is inferred from the data.",
 )
 
 
 #: Advice for errors of the operating system, by number.
 _ADVICE = {
-    errno.ENOSPC: "make room, and give the command again.",
-    errno.EFBIG: "files may not be so large here; raise that limit (ulimit -f), or name another place.",
-    errno.EROFS: "name a place that can be written to.",
-    errno.EACCES: "see that you may read and write there.",
+    errno.ENOSPC: "free some space, and run the command again.",
+    errno.EFBIG: "raise the limit on file sizes (ulimit -f), or write to another place.",
+    errno.EROFS: "choose a path that can be written to.",
+    errno.EACCES: "check your permissions to read and write there.",
 }
 
 
@@ -131,9 +135,9 @@ def main() -> None:
     except DpdistError as error:
         told = _in_a_line(as_options(str(error)))
     except MemoryError as error:
-        told = f"there is too little memory ({error}); take fewer components, or fewer columns by PCA."
+        told = f"there is not enough memory ({error}); use fewer components, or fewer columns with PCA."
     except OSError as error:
-        advice = _ADVICE.get(error.errno or 0, "see that what was named is there and answers.")
+        advice = _ADVICE.get(error.errno or 0, "check that the path or address exists and responds.")
         place = f" ({error.filename})" if error.filename else ""
         told = f"{error.strerror or error}{place}; {advice}"
     else:

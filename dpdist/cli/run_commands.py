@@ -51,14 +51,18 @@ from dpdist.storage.commits import claim
 
 Rows = Annotated[
     str | None,
-    typer.Argument(help="Rows, as Zarr or files such as .csv, .parquet and .npy; may stand in the configuration."),
+    typer.Argument(
+        help="Rows, as Zarr or files such as .csv, .parquet and .npy; may be set in the file of --config instead."
+    ),
 ]
-Corpus = Annotated[str | None, typer.Argument(help="Corpus of dpdist corpus; may stand in the configuration.")]
-ConfigFile = Annotated[Path | None, typer.Option(help="TOML file with settings; options override it.")]
-Columns = Annotated[list[str] | None, typer.Option(help="Columns of data in files to take, separated by commas.")]
-Drop = Annotated[list[str] | None, typer.Option(help="Columns of data in files to leave out, separated by commas.")]
+Corpus = Annotated[
+    str | None, typer.Argument(help="Corpus of dpdist corpus; may be set in the file of --config instead.")
+]
+ConfigFile = Annotated[Path | None, typer.Option(help="TOML file with settings; options override them.")]
+Columns = Annotated[list[str] | None, typer.Option(help="Columns to take from the data files, separated by commas.")]
+Drop = Annotated[list[str] | None, typer.Option(help="Columns to leave out of the data files, separated by commas.")]
 Holdout = Annotated[
-    str | None, typer.Option(help="Rows, as data, that are not fitted but scored, lap by lap; by rounds of a pass.")
+    str | None, typer.Option(help="Rows that are not fitted but scored after every lap, or after rounds of a pass.")
 ]
 
 
@@ -77,7 +81,7 @@ def fit(
     serial: Serial = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Fit a Dirichlet-process mixture; checkpoints are made as often as they are cheap."""
+    """Fit a Dirichlet-process mixture; checkpoints are written as often as they are cheap."""
     places = {"data": data, "holdout": holdout, "columns": split(columns), "drop": split(drop)}
     told = _told("fit", config, {**options, **places})
     _make(told, out, overwrite, checkpoint_seconds, partial(launcher_of, workers, scheduler, serial))
@@ -116,7 +120,7 @@ def topics(
     serial: Serial = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Fit a hierarchical Dirichlet process topic model; checkpoints are made as often as they are cheap."""
+    """Fit a hierarchical Dirichlet process topic model; checkpoints are written as often as they are cheap."""
     told = _told("topics", config, {**options, "data": data})
     _make(told, out, overwrite, checkpoint_seconds, partial(launcher_of, workers, scheduler, serial))
 
@@ -125,13 +129,15 @@ def _told(command: str, config: Path | None, options: Options) -> Config:
     """The configuration of a command, including its data."""
     told = read_config(command, config, {name: value for name, value in options.items() if value is not None})
     if told.data is None:
-        raise InputError(f"{command} needs data: name them, as in dpdist {command} data.zarr, or set data in the file.")
+        raise InputError(
+            f"{command} needs data: give their path, as in dpdist {command} data.zarr, or set data in the file."
+        )
     return told
 
 
 def _make(told: Config, out: str, overwrite: bool, seconds: float, launch_for: Callable[[Source, int], Launch]) -> None:
     """Fit the model of a configuration, after claiming the output."""
-    assert told.data is not None, "data are told"
+    assert told.data is not None, "the configuration has data"
     others = (told.holdout, told.tables.get("initial"))
     claim(out, overwrite)
     check_apart(out, told.data, *(each for each in others if isinstance(each, str) and each not in STARTS))
@@ -151,18 +157,21 @@ def extend(
     model: Annotated[str, typer.Argument(help="A model of dpdist sva or dpdist fit.")],
     data: Annotated[str, typer.Argument(help="New rows, as Zarr or files such as .csv, .parquet and .npy.")],
     out: Annotated[
-        str | None, typer.Option(help="Folder for the result. Default: the model itself, if dpdist sva made it.")
+        str | None, typer.Option(help="Folder for the result. Default: the model itself, if it is from dpdist sva.")
     ] = None,
     workers: Workers = None,
     scheduler: Scheduler = None,
     serial: Serial = False,
     overwrite: Overwrite = False,
-    again: Annotated[bool, typer.Option("--again", help="Take rows it was made from, twice.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Add rows again that the model already includes.")] = False,
     give_up: Annotated[
-        bool, typer.Option("--give-up", help="Go on from before an extension that has not finished, without its rows.")
+        bool,
+        typer.Option(
+            "--give-up", help="Discard an unfinished extension with its rows, and extend the model before it."
+        ),
     ] = False,
 ) -> None:
-    """Let new rows refine and grow a model, without the rows it was made from."""
+    """Extend a model with new rows, without reading the rows that it was fitted to."""
     source = rows_for(open_run(model), data)
     settings = {"data": located(data), "holdout": None}
     drive_here(
@@ -173,23 +182,23 @@ def extend(
 
 
 def resume(
-    run: Annotated[str, typer.Argument(help="What dpdist fit, sva, topics or extend began.")],
-    data: Annotated[str | None, typer.Option(help="Where the data are now, if they moved.")] = None,
-    holdout: Annotated[str | None, typer.Option(help="Where the rows held out are now, if they moved.")] = None,
-    max_laps: Annotated[int | None, typer.Option(help="New bound on the laps in all, of a fit or topics.")] = None,
-    max_time: Annotated[float | None, typer.Option(help="Seconds at most from now, of a fit or topics.")] = None,
+    run: Annotated[str, typer.Argument(help="A run of dpdist fit, sva, topics or extend.")],
+    data: Annotated[str | None, typer.Option(help="New path of the data, if they have moved.")] = None,
+    holdout: Annotated[str | None, typer.Option(help="New path of the held-out rows, if they have moved.")] = None,
+    max_laps: Annotated[int | None, typer.Option(help="New limit on all laps of the run (fit, topics).")] = None,
+    max_time: Annotated[float | None, typer.Option(help="New limit on seconds from now (fit, topics).")] = None,
     cluster: Annotated[
-        Path | None, typer.Option(help="TOML file of a cluster: a job of its own goes on, as with dpdist submit.")
+        Path | None, typer.Option(help="TOML file of a cluster: continue as a separate job, as with dpdist submit.")
     ] = None,
     checkpoint_seconds: ResumedSeconds = None,
     workers: Workers = None,
     scheduler: Scheduler = None,
     serial: Serial = False,
 ) -> None:
-    """Go on where a run or a pass stopped, to the same bits."""
+    """Continue a run where it stopped; the result is the same to the bit."""
     if cluster is not None:
         if serial or scheduler is not None or workers is not None:
-            raise InputError("--cluster says where the run goes on; leave out --workers, --scheduler and --serial.")
+            raise InputError("--cluster says where the run continues; leave out --workers, --scheduler and --serial.")
         from dpdist.cli.job_commands import resume_on
 
         resume_on(run, cluster, max_laps, max_time, data, holdout, checkpoint_seconds)

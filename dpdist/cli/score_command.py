@@ -26,26 +26,25 @@ Scored = tuple[dict[str, object], str]
 
 def score(
     run: Annotated[str, typer.Argument(help="A run or a model.")],
-    data: Annotated[str, typer.Argument(help="Rows, or a corpus of documents, that it was not fitted to.")],
+    data: Annotated[str, typer.Argument(help="Rows or a corpus of documents that the model was not fitted to.")],
     share: Annotated[
-        float | None, typer.Option(help="Of each document's tokens, to fit its proportions to. Default: 0.8.")
+        float | None,
+        typer.Option(help="Share of each document's tokens that its topic proportions are fitted to. Default: 0.8."),
     ] = None,
     random_state: Annotated[
-        int | None, typer.Option(min=0, help="Key of the draw of these tokens. Default: 0.")
+        int | None, typer.Option(min=0, help="Seed of the draw of these tokens. Default: 0.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Plain values for scripts.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
     workers: Workers = None,
     scheduler: Scheduler = None,
     serial: Serial = False,
 ) -> None:
-    """Score what was not fitted: mean log predictive density of rows, or of tokens of documents by completion; nats."""
+    """Score held-out data: mean log predictive density of rows, or of tokens by document completion, in nats."""
     store = open_run(run)
     model = model_in(store)
     rows = isinstance(model, Predictor)
     if rows and (share, random_state) != (None, None):
-        raise InputError(
-            f"{run} holds clusters of rows, all of which are scored; leave out --share and --random-state."
-        )
+        raise InputError(f"{run} is a model of rows, and all rows are scored; leave out --share and --random-state.")
     source = rows_for(store, data) if rows else as_source(data)
     model.check_source(source, run)
     with backend_of(workers, scheduler, serial, source, METHODS[store.method].updates, stopped=NOT_KEPT) as backend:
@@ -63,11 +62,11 @@ def score(
 def _score_rows(model: Predictor, source: Source, backend: Backend) -> Scored:
     found, rows = mean_log_density(backend, source, model), source.shape[0]
     values: dict[str, object] = {"per_row": found, "rows": rows, "n_components": len(model.ids)}
-    told = f"{found:.6f} nats a row over {rows} rows"
+    told = f"{found:.6f} nats per row over {rows} rows"
     if source.weights is None:
         return values, told
     weight = total_weight(source)
-    return values | {"weight": weight}, f"{told}, each counting as its weight, {weight:g} in all"
+    return values | {"weight": weight}, f"{told}, weighted, with total weight {weight:g}"
 
 
 def _score_documents(
@@ -82,5 +81,7 @@ def _score_documents(
         "share": share,
         "random_state": random_state,
     }
-    told = f"{found.per_token:.6f} nats a token over {found.tokens:.0f} tokens held out of {source.shape[0]} documents"
+    told = (
+        f"{found.per_token:.6f} nats per token over {found.tokens:.0f} held-out tokens of {source.shape[0]} documents"
+    )
     return values, told

@@ -34,7 +34,7 @@ class SVASpec(RowSpec):
     threshold: float = setting(
         0.001,
         number(above=0, below=1),
-        "epsilon: a new cluster is opened for a row if its share of the row exceeds this value.",
+        "epsilon: a row opens a new cluster if the share of that cluster in the row exceeds this value.",
     )
     merge: str | MergeTest | None = setting(
         "auto",
