@@ -175,6 +175,11 @@ def test_the_command_line_has_the_names_defaults_and_sentences_of_the_spec(comma
     assert all(option.opts[0] == f"--{name.replace('_', '-')}" for name, option in flat.items() if name != "name")
 
 
+def test_the_help_of_moves_says_which_are_made_by_default() -> None:
+    (moves,) = (each for each in cli.command_of("topics").params if each.name == "moves__name")
+    assert moves.help.endswith("Default: all moves that weights and schedule allow.")
+
+
 @pytest.mark.parametrize("name", ["2024-01-01", "2024-01-01T10:00:00", "10:00:00"])
 def test_a_folder_that_has_a_date_for_a_name_is_no_date(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     seen: list[Any] = []

@@ -97,7 +97,7 @@ def _options_of(spec: type) -> Iterator[_Option]:
             continue
         if len(each.kinds) > 1 and each.default is None:
             default = next((known for known in each.kinds if each.default_part is not None), None)
-            yield _Option((name, "name"), default, f"{each.doc} One of {', '.join(each.kinds)}.")
+            yield _Option((name, "name"), default, f"{each.doc} One of {', '.join(each.kinds)}.", each.wanted.unset)
         elif not each.kinds or each.default is not None:
             yield _Option((name,), each.default, each.doc, each.wanted.unset)
         if each.flat:
