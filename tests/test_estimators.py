@@ -370,7 +370,7 @@ BAD = [
     (
         {"concentration": dpdist.allocations.LearnedDirichletProcess(max_components=4), "max_components": 5},
         np.ones((4, 2)),
-        "max_components should be set on the allocation .*; got 5",
+        "max_components should be set on the allocation .*; got max_components=5",
     ),
     ({"initial": "k-means++", "initial_components": 9}, np.ones((4, 2)), "distinct rows"),
     ({"family": Gaussian(degrees_of_freedom=0.5)}, np.ones((4, 2)), "degrees_of_freedom should be finite and exceed 1"),
