@@ -327,7 +327,7 @@ def test_workers_that_nobody_asked_for_share_the_cores_of_this_machine(tmp_path)
         ([], "plan needs data"),
         (["--rows", "1000"], "--columns should be the number of columns"),
         (["--rows", "1000", "--columns", "a,b"], "--columns should be the number of columns"),
-        (["--rows", "10", "--columns", "2", "--drop", "a"], "--drop leaves out columns of data that exist"),
+        (["--rows", "10", "--columns", "2", "--drop", "a"], "--drop leaves out columns of data"),
         (["--rows", "10", "--columns", "2", "--dtype", "text"], "dtype should be"),
         (["--rows", "10", "--columns", "2", "--max-components", "3", "--components", "4"], "should be at most 3"),
         (["--rows", "10", "--columns", "2", "--flor", "4"], "No such option"),

@@ -68,7 +68,9 @@ def plan(
     from dpdist.runs.planning.plan import plan as planned
 
     if rows is not None and drop:
-        raise InputError("--drop leaves out columns of data that exist; with --rows, give the number of the other columns as --columns.")
+        raise InputError(
+            "--drop leaves out columns of data; with --rows, give the number of the other columns as --columns."
+        )
     known = None if costs is None else read_costs(costs)
     if save_costs is not None:
         claim_costs(save_costs)
