@@ -225,10 +225,10 @@ def test_convert_then_fit(folder) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["fit", "nothing.zarr", "--out", "x.zarr"], "there is no Zarr array at"),
+        (["fit", "nothing.zarr", "--out", "x.zarr"], "there is no Zarr array and no corpus at"),
         (
             ["fit", "rows.zarr", "--out", "x.zarr", "--columns", "a"],
-            "columns are chosen of files, or when they are converted",
+            "columns can be chosen only from files such as CSV or Parquet, or by dpdist convert;",
         ),
         (["fit"], "fit needs data"),
         (
@@ -245,9 +245,9 @@ def test_convert_then_fit(folder) -> None:
         ),
         (["fit", "rows.zarr", "--out", "x.zarr", "--family", "cauchy"], "setting family: name should be"),
         (["fit", "rows.zarr", "--out", "x.zarr", "--max-time", "nan"], "max_time should be finite and above zero"),
-        (["convert", "s3://bucket/x.csv", "--out", "x.zarr"], "s3://bucket/x.csv is a URL, and files of rows or"),
-        (["corpus", "s3://bucket/x.npz", "--out", "x.zarr"], "s3://bucket/x.npz is a URL, and files of rows or"),
-        (["fit", "github://a/rows.zarr", "--out", "x.zarr"], "github://a/rows.zarr cannot be read by its URL alone"),
+        (["convert", "s3://bucket/x.csv", "--out", "x.zarr"], "s3://bucket/x.csv is a URL, but files of rows or"),
+        (["corpus", "s3://bucket/x.npz", "--out", "x.zarr"], "s3://bucket/x.npz is a URL, but files of rows or"),
+        (["fit", "github://a/rows.zarr", "--out", "x.zarr"], "github://a/rows.zarr cannot be read with only its URL"),
         (["fit", "rows.zarr", "--out", "x.zarr", "--scheduler", "nope"], "should look like tcp://127.0.0.1:8786"),
         (["fit", "rows.zarr", "--out", "x.zarr", "--scheduler", ""], "should look like tcp://127.0.0.1:8786"),
         (["fit", "rows.zarr", "--out", "x.zarr", "--concentration", "-1"], "concentration"),

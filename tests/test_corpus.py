@@ -168,7 +168,7 @@ def test_a_format_is_told_by_name_or_by_the_caller(tmp_path, out, name) -> None:
     format = {"npz": "npz", "doc": "docword"}.get(name[-3:] if "npz" in name else name[:3], "ldac")
     file = FILES[name](tmp_path / name, COUNTS)
     renamed = file.rename(tmp_path / ("other.gz" if file.suffix == ".gz" else "other"))
-    with pytest.raises(InputError, match=r"should be called like .*Rename it, or give format=NAME"):
+    with pytest.raises(InputError, match=r"should have a name like .*Rename it, or give format=NAME"):
         convert_corpus(renamed, out)
     assert convert_corpus(renamed, out, format=format) == COUNTS.shape
 
@@ -339,17 +339,20 @@ def rows_of(data, indices=(0, 1), indptr=(0, 1, 2), columns: int = 3) -> sparse.
             rows_of([1, -1]),
             "document 903 of the documents should hold counts, .*; got -1 of word",
         ),
-        (rows_of([1.5, 1.0]), "document 902 of .*; got 1.5 of word 0. Mend or drop it"),
+        (rows_of([1.5, 1.0]), "document 902 of .*; got 1.5 of word 0. Correct or drop it"),
         (rows_of([1.0, np.nan]), "document 903 of .*; got nan of word 1"),
         (rows_of([1.0, np.inf]), "document 903 of .*; got inf"),
         (rows_of([2**31, 1]), "document 902 of .*; got 2147483648"),
         (rows_of([2**30] * 4, [0] * 4, [0, 4]), "document 902 of .*; got 4294967296"),
         (rows_of([1, 1j]), "should hold counts; got dtype complex128"),
-        (rows_of([1, 1], [0, 3]), "document 903 of .* should have words from 0 to 2; got 3. Mend it, or give"),
+        (
+            rows_of([1, 1], [0, 3]),
+            "document 903 of .* should have words from 0 to 2; got 3. Correct the document, or give",
+        ),
         (rows_of([1, 1], [-1, 0]), "document 902 of .* should have words from 0 to 2; got -1"),
-        (np.ones((2, 3)), r"should come as 2-D SciPy sparse blocks.*; got an array of shape \(2, 3\)"),
-        (sparse.coo_array(np.ones(3)), "should come as 2-D SciPy sparse blocks.*; got coo_array"),
-        (["a", "b"], "should come as 2-D SciPy sparse blocks.*; got list"),
+        (np.ones((2, 3)), r"should be blocks of 2-D SciPy sparse matrices.*; got an array of shape \(2, 3\)"),
+        (sparse.coo_array(np.ones(3)), "should be blocks of 2-D SciPy sparse matrices.*; got coo_array"),
+        (["a", "b"], "should be blocks of 2-D SciPy sparse matrices.*; got list"),
     ],
 )
 def test_blocks_that_are_no_counts_are_refused(out, block, sentence) -> None:
@@ -360,10 +363,13 @@ def test_blocks_that_are_no_counts_are_refused(out, block, sentence) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"documents": []}, "should be at least one document over 1 to .* words; got 0 over 0"),
-        ({"documents": [sparse.csr_array((3, 0))]}, "should be at least one document.*; got 3 over 0"),
-        ({"vocabulary": VOCABULARY[1:]}, "should have 39 columns, one for each word .*; got 40 from document 0 on"),
-        ({"vocabulary": range(WORDS)}, "vocabulary should be strings; got 0"),
+        ({"documents": []}, "should have at least 1 document and from 1 to .* words; got 0 documents and 0 words"),
+        ({"documents": [sparse.csr_array((3, 0))]}, "should have at least 1 document.*; got 3 documents and 0 words"),
+        (
+            {"vocabulary": VOCABULARY[1:]},
+            "should have 39 columns, one for each word .*; got 40 in the block that starts at document 0",
+        ),
+        ({"vocabulary": range(WORDS)}, "vocabulary should contain only strings; got 0"),
     ],
 )
 def test_documents_that_cannot_be_a_corpus_are_refused(out, arguments, sentence) -> None:
@@ -376,7 +382,10 @@ def test_documents_that_cannot_be_a_corpus_are_refused(out, arguments, sentence)
         ("", "line 1 of .* should be the number of documents; got ''"),
         ("2\n3\n", "line 3 of .* should be the number of lines that follow; got ''"),
         ("2\nthree\n1\n1 1 1\n", "line 2 of .* should be the number of words; got 'three'"),
-        ("2\n3\n2\n1 1 1\n2 2 -1\n", "line 5 of .* should be 'document word count' in whole numbers .*; got '2 2 -1'"),
+        (
+            "2\n3\n2\n1 1 1\n2 2 -1\n",
+            "line 5 of .* should be 'document word count' with whole numbers .*; got '2 2 -1'",
+        ),
         ("2\n3\n2\n1 1 1.5\n2 2 1\n", "line 4 of .* got '1 1 1.5'"),
         ("2\n3\n2\n1 1 nan\n2 2 1\n", "line 4 of .* got '1 1 nan'"),
         ("2\n3\n2\n1 1 1\n2 2\n", "line 5 of .* got '2 2'"),
@@ -388,11 +397,17 @@ def test_documents_that_cannot_be_a_corpus_are_refused(out, arguments, sentence)
         ),
         ("2\n3\n2\n1 0 1\n2 3 1\n", "line 4 of .* got document 1 and word 0"),
         ("2\n3\n2\n1 1 1\n3 3 1\n", "line 5 of .* got document 3 and word 3"),
-        ("2\n3\n2\n2 1 1\n1 3 1\n", "line 5 of .* should go on from document 2; got document 1. Sort the lines"),
-        ("2\n3\n3\n1 1 1\n2 3 1\n", "should have 3 lines after its header, as line 3 says; got 2. It is cut short"),
+        (
+            "2\n3\n2\n2 1 1\n1 3 1\n",
+            "line 5 of .* should have document 2 or a later one; got document 1. Sort the lines",
+        ),
+        (
+            "2\n3\n3\n1 1 1\n2 3 1\n",
+            "should have 3 lines after its header, as line 3 says; got 2. The file is truncated",
+        ),
         ("2\n3\n1\n1 1 1\n2 3 1\n", "should have 1 lines after its header, as line 3 says; got 2"),
         ("2\n3\n1\n1 1 99999999999999999999\n", "document 0 of .* should hold counts.*; got 9223372036854775807"),
-        ("2\n0\n0\n", "should be at least one document.*; got 2 over 0"),
+        ("2\n0\n0\n", "should have at least 1 document.*; got 2 documents and 0 words"),
     ],
 )
 def test_docword_that_is_not_as_it_says_is_refused(tmp_path, out, lines, sentence) -> None:
@@ -403,10 +418,10 @@ def test_docword_that_is_not_as_it_says_is_refused(tmp_path, out, lines, sentenc
 @pytest.mark.parametrize(
     ("lines", "sentence"),
     [
-        ("", "should be at least one document.*; got 0 over 0"),
-        ("1 0:1\n2 0:1\n", "line 2 of .* should have 2 terms, as it says; got 1. Mend it"),
-        ("1 0:1\n1 0:1 2:1\n", "line 2 of .* should have 1 terms, as it says; got 2"),
-        ("1 0:1\n1 0:-1\n", "line 2 of .* should be 'M word:count word:count ...' in whole numbers .*; got '1 0:-1'"),
+        ("", "should have at least 1 document.*; got 0 documents and 0 words"),
+        ("1 0:1\n2 0:1\n", "line 2 of .* should have 2 terms, as its first number says; got 1. Correct it"),
+        ("1 0:1\n1 0:1 2:1\n", "line 2 of .* should have 1 terms, as its first number says; got 2"),
+        ("1 0:1\n1 0:-1\n", "line 2 of .* should be 'M word:count word:count ...' with whole numbers .*; got '1 0:-1'"),
         ("1 0:1.5\n", "line 1 of .* got '1 0:1.5'"),
         ("1 0:inf\n", "line 1 of .* got '1 0:inf'"),
         ("1 0:1\n1 -2:1\n", "line 2 of .* got '1 -2:1'"),
@@ -415,7 +430,7 @@ def test_docword_that_is_not_as_it_says_is_refused(tmp_path, out, lines, sentenc
         ("1 0:1\n2 0:1:3 4\n", "line 2 of .* got '2 0:1:3 4'"),
         (f"1 0:1\n{'9' * 100}\n", "line 2 of .*should have 9223372036854775807 terms.*; got 0"),
         ("1 0:1\n1 99999999999:1\n", "line 2 of .* should have words from 0 to 2147483646, .*; got word 99999999999"),
-        ("0\n0\n", "should be at least one document.*; got 2 over 0"),
+        ("0\n0\n", "should have at least 1 document.*; got 2 documents and 0 words"),
     ],
 )
 def test_ldac_that_is_not_as_it_says_is_refused(tmp_path, out, lines, sentence) -> None:
@@ -433,14 +448,14 @@ def test_lines_are_numbered_through_the_whole_file(tmp_path, out, small_reads) -
 
 def test_words_beyond_the_vocabulary_are_refused_with_their_line(tmp_path, out, vocabulary_file) -> None:
     file = write_text(tmp_path / "a.ldac", "1 39:1\n0\n2 0:1 40:1\n")
-    sentence = "line 3 of .* should have words from 0 to 39, of the vocabulary; got word 40"
+    sentence = "line 3 of .* should have words from 0 to 39, as in the vocabulary; got word 40"
     refused(out, sentence, lambda: convert_corpus(file, out, vocabulary=vocabulary_file))
 
 
 @pytest.mark.parametrize("name", ["counts.npz", "docword.some.txt"])
 def test_a_vocabulary_of_another_length_is_refused(tmp_path, out, vocabulary_file, name) -> None:
     file = FILES[name](tmp_path / name, COUNTS[:, :-1])
-    sentence = "the vocabulary should have 39 words, one for each of .*; got 40. Give the vocabulary that belongs to it"
+    sentence = "the vocabulary should have 39 words, as many as .*; got 40. Give the vocabulary of this file"
     refused(out, sentence, lambda: convert_corpus(file, out, vocabulary=vocabulary_file))
 
 
@@ -448,8 +463,8 @@ def test_a_vocabulary_of_another_length_is_refused(tmp_path, out, vocabulary_fil
     ("content", "sentence"),
     [
         (b"a\n\nb\n", "line 2 of .* should be a word; it is empty"),
-        (b"a\n\xff\xfe\n", "should be UTF-8 text with one word a line, but cannot be read as such"),
-        (None, "there is no vocabulary at .*; check the path"),
+        (b"a\n\xff\xfe\n", "should be UTF-8 text with one word per line, but reading it failed"),
+        (None, "there is no vocabulary at .*Check the path"),
     ],
 )
 def test_a_vocabulary_that_is_none_is_refused(tmp_path, out, content, sentence) -> None:
@@ -471,20 +486,23 @@ LATE = np.where(np.arange(COUNTS.nnz) == COUNTS.indptr[700], WORDS, COUNTS.indic
 @pytest.mark.parametrize(
     ("arrays", "sentence"),
     [
-        (arrays_of(indptr=None), "should hold a matrix in CSR, .*; got no array 'indptr'. Save it with: scipy.sparse"),
+        (arrays_of(indptr=None), "should contain a CSR matrix, .*; got no array 'indptr'. Save it with: scipy.sparse"),
         (arrays_of(shape=None), "got no array 'shape'"),
-        (arrays_of(format=b"csc"), "got one in csc. Save it with: .*tocsr"),
-        (arrays_of(shape=[3]), "should hold a 2-D matrix"),
-        (arrays_of(shape=[DOCUMENTS - 1, WORDS]), "for 899 documents it has 901 boundaries"),
+        (arrays_of(format=b"csc"), "got a matrix in csc. Save it with: .*tocsr"),
+        (arrays_of(shape=[3]), "should contain a 2-D matrix"),
+        (
+            arrays_of(shape=[DOCUMENTS - 1, WORDS]),
+            "for 899 documents, indptr should have 900 entries .*; indptr has 901 entries",
+        ),
         (arrays_of(data=COUNTS.data[1:]), f"with {COUNTS.nnz} indices and {COUNTS.nnz - 1} counts"),
-        (arrays_of(indptr=COUNTS.indptr + 1), r"boundaries from \[1\]"),
+        (arrays_of(indptr=COUNTS.indptr + 1), r"entries and starts at \[1\]"),
         (arrays_of(indptr=np.r_[0, 9, 5, COUNTS.indptr[3:]]), "document 1 goes from entry 9 to 5 of"),
         (arrays_of(indptr=np.r_[COUNTS.indptr[:-1], 10**6]), "document 899 goes from entry .* to 1000000 of"),
         (arrays_of(indptr=COUNTS.indptr // 2), "its documents end at entry"),
         (arrays_of(indices=LATE), r"document 700 of .* should have words from 0 to 39; got 40"),
-        (arrays_of(indices=COUNTS.indices.astype(float)), "its indices are 1-D of dtype float64"),
-        (arrays_of(data=COUNTS.data[:, None]), "its data are 2-D of dtype int32"),
-        (arrays_of(data=COUNTS.data.astype(str)), "its data are 1-D of dtype"),
+        (arrays_of(indices=COUNTS.indices.astype(float)), "its array indices should be .* 1-D of dtype float64"),
+        (arrays_of(data=COUNTS.data[:, None]), "its array data should be 1-D numbers; it is 2-D of dtype int32"),
+        (arrays_of(data=COUNTS.data.astype(str)), "its array data should be .* 1-D of dtype"),
         (arrays_of(data=-COUNTS.data), "document 2 of .* should hold counts"),
     ],
 )
@@ -501,7 +519,7 @@ def test_damaged_archives_are_refused(tmp_path, out) -> None:
         place = archive.getinfo("data.npy").header_offset + 400
     for data in (b"", bytes(whole[:-3000]), bytes([*whole[:place], whole[place] ^ 1, *whole[place + 1 :]])):
         file.write_bytes(data)
-        sentence = "should be a NumPy archive of a CSR matrix, but cannot be read as such: .*fetch it again"
+        sentence = "should be a NumPy archive of a CSR matrix, but reading it failed: .*download it again"
         refused(out, sentence, lambda: convert_corpus(file, out))
 
 
@@ -510,14 +528,14 @@ def test_damaged_archives_are_refused(tmp_path, out) -> None:
 def test_damaged_compressed_text_is_refused(tmp_path, out, name, damage) -> None:
     file = FILES[name](tmp_path / name, COUNTS)
     file.write_bytes(damage(file.read_bytes()))
-    refused(out, "cannot be read as such|line .* should be", lambda: convert_corpus(file, out))
+    refused(out, "but reading it failed|line .* should be", lambda: convert_corpus(file, out))
 
 
 @pytest.mark.parametrize(
     ("name", "options", "sentence"),
     [
         ("none.npz", {}, "there is no file at .*; check the path"),
-        ("none.zarr", {}, "should be called like"),
+        ("none.zarr", {}, "should have a name like"),
         ("none.npz", {"format": "csv"}, "format should be one of auto, npz, docword, ldac; got 'csv'"),
     ],
 )
@@ -575,7 +593,7 @@ def test_more_documents_or_words_than_can_be_are_refused_before_any_is_written(t
     lines = ["2", "3", "1", "1 1 2"]
     lines[line - 1] = "99999999999"
     file = write_text(tmp_path / "docword.h.txt", "\n".join(lines))
-    told = f"line {line} of .* should be the number of {what}, 2147483647 at most; got '9+'"
+    told = f"line {line} of .* should be the number of {what}, at most 2147483647; got '9+'"
     refused(out, told, lambda: convert_corpus(file, out))
 
 
@@ -634,7 +652,11 @@ def test_a_damaged_chunk_is_named_and_never_a_count(out, array, damage) -> None:
     chunk.unlink() if damage == "lost" else chunk.write_bytes(DAMAGES[damage](chunk.read_bytes()))
     first, second, *_ = as_source(out).partitions
     first.load()
-    told = rf"{array} of partition 1 .* lacks chunk c/0" if damage == "lost" else "partition 1 .* is damaged"
+    told = (
+        rf"{array} of partition 1 .* is damaged: chunk c/0 is missing"
+        if damage == "lost"
+        else "partition 1 .* is damaged"
+    )
     with pytest.raises(CorruptDataError, match=f"{told}.*Write the corpus again .* dpdist corpus FILE --overwrite"):
         second.load()
 
@@ -643,14 +665,14 @@ def test_a_partition_in_the_place_of_another_is_damage(out) -> None:
     write_corpus(out, [COUNTS])
     shutil.rmtree(out / partition_name(1) / "data")
     shutil.copytree(out / partition_name(0) / "data", out / partition_name(1) / "data")
-    with pytest.raises(CorruptDataError, match=r"partition 1 .* does not hold the documents that were written"):
+    with pytest.raises(CorruptDataError, match=r"partition 1 .* is damaged: its arrays do not fit together"):
         as_source(out).partitions[1].load()
 
 
 def test_words_out_of_range_are_damage(out) -> None:
     write_corpus(out, [COUNTS])
     zarr.open_array(out / partition_name(0) / "indices")[3] = WORDS
-    with pytest.raises(CorruptDataError, match=r"partition 0 .* does not hold the documents that were written"):
+    with pytest.raises(CorruptDataError, match=r"partition 0 .* is damaged: its arrays do not fit together"):
         as_source(out).partitions[0].load()
 
 
@@ -658,7 +680,7 @@ def test_a_missing_partition_is_a_failure_to_read(out) -> None:
     write_corpus(out, [COUNTS])
     partition = as_source(out).partitions[2]
     shutil.rmtree(out / partition_name(2))
-    with pytest.raises(OSError, match=r"partition 2 .* could not be read: there is no Zarr array at .* any more"):
+    with pytest.raises(OSError, match=r"partition 2 .* could not be read: the Zarr array at .* was removed"):
         partition.load()
 
 
@@ -666,7 +688,7 @@ def test_a_missing_partition_is_a_failure_to_read(out) -> None:
 def test_damaged_bounds_and_names_are_named(out, name) -> None:
     write_corpus(out, [COUNTS], VOCABULARY)
     (out / name / "c" / "0").unlink()
-    with pytest.raises(CorruptDataError, match=f"{name.rpartition('/')[2]} of .* lacks chunk c/0"):
+    with pytest.raises(CorruptDataError, match=f"{name.rpartition('/')[2]} of .* is damaged: chunk c/0 is missing"):
         source = as_source(out)
         assert source.vocabulary
 
@@ -674,8 +696,8 @@ def test_damaged_bounds_and_names_are_named(out, name) -> None:
 @pytest.mark.parametrize(
     ("attribute", "error", "sentence"),
     [
-        ({FORMAT: 99}, InputError, "is a corpus of layout 99; this dpdist reads 1. Install a newer dpdist"),
-        ({COMPLETE: False}, CorruptDataError, "was not written to its end. Write the corpus again"),
+        ({FORMAT: 99}, InputError, "is a corpus of layout 99; this dpdist reads only 1. Install a newer one"),
+        ({COMPLETE: False}, CorruptDataError, "is incomplete: writing it was interrupted. Write the corpus again"),
     ],
 )
 def test_corpora_of_the_future_or_cut_short_are_refused(out, attribute, error, sentence) -> None:
@@ -688,10 +710,12 @@ def test_corpora_of_the_future_or_cut_short_are_refused(out, attribute, error, s
 def test_a_place_without_a_corpus_is_told(tmp_path) -> None:
     zarr.create_array(tmp_path / "rows.zarr", data=np.ones((2, 2)))
     for name in ("rows.zarr", "nowhere.zarr"):
-        with pytest.raises(InputError, match=f"there is no corpus at .*{name}. Check the path, or make one with"):
+        with pytest.raises(InputError, match=f"there is no corpus at .*{name}. Check the path, or create one with"):
             CorpusSource.open(str(tmp_path / name))
     for name in ("docword.kos.txt", "kos.npz", "ap.ldac"):
-        with pytest.raises(InputError, match=f"{name} is not Zarr; convert the documents in it with: dpdist corpus"):
+        with pytest.raises(
+            InputError, match=f"{name} is not Zarr. If it contains documents, convert them with: dpdist corpus"
+        ):
             as_source(name)
 
 
@@ -718,7 +742,7 @@ def test_a_corpus_in_an_object_store_is_the_corpus_on_disk(server, out) -> None:
     assert_holds(there, COUNTS)
     place.remove(f"{partition_name(1)}/data/c/0")
     partition = pickle.loads(pickle.dumps(there.partitions[1]))
-    with pytest.raises(CorruptDataError, match=f"data of partition 1 .* of {url} lacks chunk c/0"):
+    with pytest.raises(CorruptDataError, match=f"data of partition 1 .* of {url} is damaged: chunk c/0 is missing"):
         partition.load()
     with pytest.raises(InputError, match="there is no corpus at s3://"):
         CorpusSource.open(f"s3://{BUCKET}/nowhere")

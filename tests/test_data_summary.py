@@ -224,7 +224,7 @@ def test_whole_numbers_that_float64_rounds_are_refused_by_their_place(dtype) -> 
     rows = np.full((30, 2), 2**53, dtype=dtype)
     summary_of(rows)
     rows[17, 1] += 1
-    with pytest.raises(InputError, match=r"hold 9007199254740993 in column 1 of row 17; .* within 2\*\*53"):
+    with pytest.raises(InputError, match=r"from -2\*\*53 to 2\*\*53, .*; got 9007199254740993 in column 1 of row 17"):
         summary_of(rows, partition_rows=7)
     summary_of(rows.astype(np.float64))
 
@@ -268,7 +268,9 @@ def _as_text(folder, values) -> str:
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_whole_numbers_that_float64_rounds_are_refused_wherever_they_are(name: str, tmp_path) -> None:
-    with pytest.raises(InputError, match=r"hold -?[0-9]{16,} in column .*; whole numbers should be within 2\*\*53"):
+    with pytest.raises(
+        InputError, match=r"whole numbers should be from -2\*\*53 to 2\*\*53, .*; got -?[0-9]{16,} in column"
+    ):
         summarise_source(as_source(WHOLE[name](tmp_path)), SerialBackend(), False)
 
 
@@ -312,21 +314,21 @@ class Made(ArraySource):
 
 #: What a source of one's own may give for ten rows of three columns, and what is said of it.
 WRONG: dict[str, tuple[Callable[[np.ndarray], object], str]] = {
-    "rows only": (lambda rows: rows, "rows and their weights or None"),
-    "nothing": (lambda rows: None, "rows and their weights or None; got None"),
-    "a list": (lambda rows: (rows.tolist(), None), "rows by columns of real numbers"),
+    "rows only": (lambda rows: rows, "a tuple of rows and weights .or None."),
+    "nothing": (lambda rows: None, "a tuple of rows and weights .or None.; got None"),
+    "a list": (lambda rows: (rows.tolist(), None), "a 2-D array of real numbers"),
     "one axis": (
         lambda rows: (rows[:, 0], None),
-        r"rows by columns of real numbers; got an array of float64 of shape \(10,\)",
+        r"a 2-D array of real numbers; got an array of float64 of shape \(10,\)",
     ),
-    "words": (lambda rows: (rows.astype(str), None), "rows by columns of real numbers"),
-    "objects": (lambda rows: (rows.astype(object), None), "rows by columns of real numbers"),
-    "complex": (lambda rows: (rows + 1j, None), "rows by columns of real numbers"),
+    "words": (lambda rows: (rows.astype(str), None), "a 2-D array of real numbers"),
+    "objects": (lambda rows: (rows.astype(object), None), "a 2-D array of real numbers"),
+    "complex": (lambda rows: (rows + 1j, None), "a 2-D array of real numbers"),
     "fewer rows": (lambda rows: (rows[:9], None), "10 rows; got 9"),
     "fewer columns": (lambda rows: (rows[:, :2], None), "3 columns, as its source declares; got 2"),
     "one column": (lambda rows: (rows[:, :1], None), "3 columns, as its source declares; got 1"),
-    "fewer weights": (lambda rows: (rows, np.ones(9)), "10 weights, one a row"),
-    "a column of weights": (lambda rows: (rows, np.ones((10, 1))), "10 weights, one a row"),
+    "fewer weights": (lambda rows: (rows, np.ones(9)), "10 weights, one per row"),
+    "a column of weights": (lambda rows: (rows, np.ones((10, 1))), "10 weights, one per row"),
     "weights below zero": (lambda rows: (rows, np.linspace(1, -0.1, 10)), "finite and zero or more; got -0.1"),
     "weights that are NaN": (lambda rows: (rows, np.where(np.arange(10) == 3, np.nan, 1)), "zero or more; got nan"),
 }

@@ -185,7 +185,7 @@ def test_rows_edited_since_the_kill_are_told(everything_kept, monkeypatch, tmp_p
     killed_after(monkeypatch, 2, lambda: run_of(KINDS["labels"]()[0], ArraySource(rows, partition_rows=80), path))
     edited = rows.copy()
     edited[100, 1] += 1.0
-    with pytest.raises(CheckpointError, match=r"partition 1 .* does not hold the rows"):
+    with pytest.raises(CheckpointError, match=r"partition 1 .* has other rows or weights"):
         dpdist.resume(path, ArraySource(edited, partition_rows=80))
     with pytest.raises(CheckpointError, match="the data changed"):
         dpdist.resume(path, ArraySource(rows[:300], partition_rows=80))

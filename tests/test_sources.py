@@ -125,7 +125,7 @@ def test_a_dask_array_that_is_computed_anew_in_every_lap_says_so_before_laps_onl
         as_source(held).prepare_for_laps()
     lazy = as_source(array + 1)
     all_rows(lazy)
-    with pytest.warns(UserWarning, match=r"each pass over it computes its blocks anew; call array\.persist\(\) first"):
+    with pytest.warns(UserWarning, match=r"each pass computes its blocks again. Call array\.persist\(\) first"):
         lazy.prepare_for_laps()
 
 
@@ -213,27 +213,30 @@ def test_a_fingerprint_changes_with_shape_type_weights_and_partitions() -> None:
         (np.ones((3, 2, 2)), r"should be 2-D, .* got 3-D\. Reshape it to \(rows, columns\)\."),
         (np.ones((0, 2)), r"has 0 sample\(s\) .* at least one row and one column\."),
         (np.ones((2, 0)), r"has 0 feature\(s\) .* at least one row and one column\."),
-        (None, "should be an array, a row an observation, or a path; got None"),
-        (np.array([["a", 1.0]], dtype=object), r"should be numbers; .*Encode or drop the other columns\."),
-        (pd.DataFrame({"a": [1.0], "b": ["x"]}), r"should be numbers; .*Encode or drop the other columns\."),
-        (np.array([["1", "2"]]), r"should be real numbers; got dtype <U1\. Convert them to float first\."),
-        (np.ones((2, 2), dtype=complex), r"should be real numbers; Complex data not supported\."),
+        (None, "should be a path, or an array with one row per observation; got None"),
+        (np.array([["a", 1.0]], dtype=object), r"should be numbers; .*Encode or drop columns of other types\."),
+        (pd.DataFrame({"a": [1.0], "b": ["x"]}), r"should be numbers; .*Encode or drop columns of other types\."),
+        (np.array([["1", "2"]]), r"should contain real numbers; got dtype <U1\. Convert them to float first\."),
+        (np.ones((2, 2), dtype=complex), r"should contain real numbers; Complex data not supported\."),
         ([[1.0, 2.0], [3.0]], "should be numbers; "),
-        (sparse.csr_array(np.ones((2, 2), dtype=complex)), r"should be real numbers; Complex data not supported\."),
+        (
+            sparse.csr_array(np.ones((2, 2), dtype=complex)),
+            r"should contain real numbers; Complex data not supported\.",
+        ),
         (sparse.coo_array(np.ones(3)), "should be 2-D, .* got 1-D"),
         (sparse.coo_array(np.ones((3, 2, 2))), "should be 2-D, .* got 3-D"),
         (da.ones(3), "dask.array should be 2-D, .* got 1-D"),
         (da.ones((0, 2)), r"dask.array has 0 sample\(s\)"),
-        (da.ones((3, 2), dtype=complex), "dask.array should be real numbers; Complex data not supported"),
+        (da.ones((3, 2), dtype=complex), "dask.array should contain real numbers; Complex data not supported"),
         (da.ones((9, 2))[da.ones(9) > 0], r"chunks of unknown size; call array\.compute_chunk_sizes\(\) first\."),
         (
             iter([np.ones((3, 2))]),
-            "a stream of blocks is read once, as SVA.fit does; here all rows",
+            "should be an array or a path; got a stream of blocks, which only SVA.fit accepts",
         ),
         ("rows.npy", r"there is no file at rows\.npy; check the path"),
         (
             "nowhere.zarr",
-            r"there is no Zarr array at nowhere\.zarr, nor a corpus\. .* make one with: dpdist convert",
+            r"there is no Zarr array and no corpus at nowhere\.zarr\. .* create one with: dpdist convert",
         ),
     ],
 )
@@ -248,7 +251,7 @@ def test_a_sparse_matrix_with_entries_beyond_it_is_refused_before_it_is_read(for
     blocks = {"blocksize": (1, 1)} if form == "bsr" else {}
     matrix = getattr(sparse, f"{form}_array")(np.ones((4, 4)), **blocks)
     matrix.indices[2] = bad
-    with pytest.raises(InputError, match=rf"whose indices are from 0 to 3; got {bad}\. Make the matrix anew\."):
+    with pytest.raises(InputError, match=rf"its indices should be from 0 to 3; got {bad}\. Build the matrix again\."):
         as_source(matrix)
 
 
@@ -281,7 +284,7 @@ def test_numbers_that_stand_for_others_are_refused(tmp_path, encoding, told) -> 
     if told is None:
         assert as_source(str(tmp_path / "v.zarr")).shape == ROWS.shape
         return
-    with pytest.raises(InputError, match=rf"with {told} among its attributes.*xarray\.open_zarr"):
+    with pytest.raises(InputError, match=rf"according to its attributes {told}, .*xarray\.open_zarr"):
         as_source(str(tmp_path / "v.zarr"))
 
 
@@ -317,7 +320,7 @@ def test_masked_weights_are_refused() -> None:
 def test_stored_data_that_cannot_be_rows_are_refused_in_a_sentence(tmp_path) -> None:
     with pytest.raises(InputError, match=r"line\.zarr should be 2-D"):
         as_source(stored_line(tmp_path))
-    with pytest.raises(InputError, match=r"z\.zarr should be real numbers; Complex data not supported\."):
+    with pytest.raises(InputError, match=r"z\.zarr should contain real numbers; Complex data not supported\."):
         as_source(stored(tmp_path, ROWS.astype(complex), "z.zarr"))
 
 
@@ -358,31 +361,31 @@ def test_a_chunk_that_does_not_decode_is_named(tmp_path, codec, given_open) -> N
 def test_missing_metadata_is_a_failure_to_read_and_no_damage(tmp_path) -> None:
     partition = as_source(stored(tmp_path)).partitions[0]
     (tmp_path / "rows.zarr" / "zarr.json").unlink()
-    with pytest.raises(OSError, match=r"partition 0 .* could not be read: there is no Zarr array at .* any more"):
+    with pytest.raises(OSError, match=r"partition 0 .* could not be read: the Zarr array at .* was removed"):
         partition.load()
 
 
 def test_missing_chunks_are_counted_unless_the_array_says_it_is_complete(tmp_path) -> None:
     path = stored(tmp_path)
     shutil.rmtree(tmp_path / "rows.zarr/c/1")
-    with pytest.warns(UserWarning, match=r"2 of 10 chunks of .* are not stored and read as 0"):
+    with pytest.warns(UserWarning, match=r"2 of 10 chunks of .* are missing and are read as 0"):
         source = as_source(path)
     assert not source.partitions[0].load()[0][5:10].any()
     zarr.open_array(path).attrs[COMPLETE] = True
-    with pytest.raises(CorruptDataError, match=r"partition 0 .* lacks chunk c/1/0, which was written\."):
+    with pytest.raises(CorruptDataError, match=r"partition 0 .* is damaged: chunk c/1/0 is missing\."):
         as_source(path).partitions[0].load()
-    with pytest.raises(CorruptDataError, match=r"partition 0 .* lacks chunk c/1/0, which was written\."):
+    with pytest.raises(CorruptDataError, match=r"partition 0 .* is damaged: chunk c/1/0 is missing\."):
         as_source(zarr.open_array(path, mode="r")).partitions[0].load()
 
 
 def test_a_group_without_rows_is_refused_naming_what_it_holds(tmp_path) -> None:
     path = str(tmp_path / "group.zarr")
     group = zarr.open_group(path, mode="w")
-    with pytest.raises(InputError, match=r"without an array named 'rows' .*\(arrays in it: none\)\. Name the array"):
+    with pytest.raises(InputError, match=r"should contain an array named 'rows', .*; its arrays: none\. Give the path"):
         as_source(path)
     group.create_array("z", data=ROWS)
     group.create_array("a", data=ROWS)
-    with pytest.raises(InputError, match=r"\(arrays in it: a \(23, 3\), z \(23, 3\)\)"):
+    with pytest.raises(InputError, match=r"its arrays: a \(23, 3\), z \(23, 3\)\."):
         as_source(path)
     np.testing.assert_array_equal(all_rows(as_source(f"{path}/z")), ROWS)
 
@@ -390,8 +393,8 @@ def test_a_group_without_rows_is_refused_naming_what_it_holds(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("weights", "sentence"),
     [
-        (np.ones(5), "should hold 23 numbers, one a row; got shape"),
-        (np.ones((23, 1)), "should hold 23 numbers"),
+        (np.ones(5), "should have 23 numbers, one per row; got shape"),
+        (np.ones((23, 1)), "should have 23 numbers"),
         (np.full(23, np.nan), "should be finite, zero or more; got nan for row 0"),
         (np.full(23, np.inf), "should be finite"),
         (-np.ones(23), r"should be finite, zero or more; got -1\.0 for row 0"),
@@ -409,7 +412,7 @@ def test_one_weight_stands_for_all_rows() -> None:
 
 
 def test_weights_belong_to_a_source_that_is_made_already() -> None:
-    with pytest.raises(InputError, match="sample_weight belongs to the source itself"):
+    with pytest.raises(InputError, match="sample_weight cannot be given with a source"):
         as_source(ArraySource(ROWS), np.ones(23))
 
 
@@ -453,7 +456,7 @@ def test_a_cut_that_is_given_stays() -> None:
 
 @pytest.mark.parametrize("texts", [["a few words", "of two documents"], ["a " * 300], ("hello world",)])
 def test_texts_are_not_taken_for_paths(texts) -> None:
-    with pytest.raises(InputError, match=r"got what look like documents\. Count their words first"):
+    with pytest.raises(InputError, match=r"got strings that look like documents\. Count their words first"):
         as_source(texts)
 
 

@@ -990,7 +990,7 @@ HELD = [
     (lambda x: x[:0], "0 sample"),
     (lambda x: np.where(x > 6, np.nan, x), "NaN or infinity"),
     (lambda x: sparse.csr_array(x), "sparse"),
-    (lambda x: "nothing.zarr", "there is no Zarr array at"),
+    (lambda x: "nothing.zarr", "there is no Zarr array and no corpus at"),
 ]
 
 

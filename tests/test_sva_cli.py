@@ -273,7 +273,7 @@ def test_data_that_moved_are_named_at_resume_and_others_refused(run: Command, fo
     whole = broken_off(folder, "moved.zarr", 2)
     (folder / "rows.zarr").rename(folder / "elsewhere.zarr")
     try:
-        assert "there is no Zarr array at" in run("resume", "moved.zarr", "--serial", refused=True)
+        assert "there is no Zarr array and no corpus at" in run("resume", "moved.zarr", "--serial", refused=True)
         text = run("resume", "moved.zarr", "--data", "more.zarr", "--serial", refused=True)
         assert "the data changed since the checkpoint" in text
         run("resume", "moved.zarr", "--data", "elsewhere.zarr", "--serial")
@@ -314,7 +314,7 @@ def asked(*arguments: object) -> list[object]:
     ("arguments", "sentence"),
     [
         (["sva"], "sva needs data: give their path, as in dpdist sva"),
-        (["sva", "nothing.zarr", "--out", "x.zarr"], "there is no Zarr array at"),
+        (["sva", "nothing.zarr", "--out", "x.zarr"], "there is no Zarr array and no corpus at"),
         (["sva", "rows.npy", "--out", "x.zarr"], "there is no file at"),
         (["sva", "nan.zarr", "--out", "x.zarr", "--serial"], "NaN or infinity in 2 of 600 rows (rows 7, 300)"),
         (["sva", "rows.zarr", "--out", "rows.zarr"], "exists and is no dpdist run"),
@@ -329,7 +329,7 @@ def asked(*arguments: object) -> list[object]:
             "merge='evidence' needs a conjugate prior",
         ),
         (asked("--pca", 9), "pca should be from 1 to the number of columns, 4"),
-        (asked("--holdout", "nothing.zarr"), "there is no Zarr array at"),
+        (asked("--holdout", "nothing.zarr"), "there is no Zarr array and no corpus at"),
         (asked("--holdout", "narrow.zarr"), "rows should have 4 columns"),
         (asked("--holdout", "nan.zarr"), "NaN or infinity"),
         (asked("--config", "none.toml"), "cannot be read"),
@@ -352,7 +352,7 @@ def test_bad_input_gets_one_line_and_writes_nothing(
         (["narrow.zarr", "--out", "x.zarr"], "rows should have 4 columns"),
         (["nan.zarr"], "NaN or infinity in 2 of 600 rows"),
         (["nan.zarr", "--out", "x.zarr"], "NaN or infinity in 2 of 600 rows"),
-        (["nothing.zarr"], "there is no Zarr array at"),
+        (["nothing.zarr"], "there is no Zarr array and no corpus at"),
         (["more.zarr", "--out", "rows.zarr"], "exists and is no dpdist run"),
         (["more.zarr", "--out", "no/such/x.zarr"], "does not exist; create it first"),
     ],

@@ -59,7 +59,7 @@ def test_a_line_of_too_many_cells_is_refused_whatever_columns_are_taken(choice, 
 
 def test_a_gap_in_one_column_is_refused_and_empty_lines_at_its_end_are_none(tmp_path) -> None:
     (tmp_path / "gap.csv").write_text("x\n1\n2\n\n4\n")
-    with pytest.raises(dpdist.InputError, match=r"line 4 of .* is empty where a number should be"):
+    with pytest.raises(dpdist.InputError, match=r"line 4 of .* should be a number; it is empty"):
         as_source(tmp_path / "gap.csv")
     (tmp_path / "end.csv").write_text("x\n1\n2\n\n\n")
     assert convert(tmp_path / "end.csv", tmp_path / "rows.zarr") == (2, 1)

@@ -63,26 +63,26 @@ def as_source(data: object, weights: Weights = None, known: Names | None = None)
     """
     if isinstance(data, Source):
         if weights is not None:
-            raise InputError("sample_weight belongs to the source itself here; pass it when making the source.")
+            raise InputError("sample_weight cannot be given with a source; give the weights when you create it.")
         return data
     if isinstance(data, Iterator):
         raise InputError(
-            "a stream of blocks is read once, as SVA.fit does; here all rows should be at hand. Give an array or a "
-            "path, or the blocks one by one to partial_fit where there is one."
+            "the data should be an array or a path; got a stream of blocks, which only SVA.fit accepts. Give an array "
+            "or a path, or pass the blocks one by one to partial_fit if the estimator has this method."
         )
     if isinstance(data, str | PathLike):
         return _stored(str(fspath(data)), weights, known)
     if isinstance(data, list | tuple) and data and all(isinstance(each, str | PathLike) for each in data):
         if any(" " in str(each) and not ending_of(str(each)) for each in data) and not any(map(exists, data)):
             raise InputError(
-                "a list of text should be of paths of files; got what look like documents. Count their words first, as "
-                "with scikit-learn's CountVectorizer().fit_transform(texts)."
+                "a list of strings should contain paths of files; got strings that look like documents. Count their "
+                "words first, for example with scikit-learn's CountVectorizer().fit_transform(texts)."
             )
         from dpdist.data.tables.source import known_source
 
         return known_source([fspath(each) for each in data], known, weights)
     if isinstance(data, ZarrGroup) and FORMAT in data.attrs:
-        raise InputError(f"{data.store_path} is a corpus; give its path, as in 'corpus.zarr'.")
+        raise InputError(f"give a corpus by its path, such as 'corpus.zarr'; got the group {data.store_path}.")
     if isinstance(data, ZarrArray | ZarrGroup):
         return ZarrSource(data if isinstance(data, ZarrArray) else only_table(data, str(data.store_path)), weights)
     data = _one_table(data)
@@ -145,7 +145,7 @@ def _one_table(data: object) -> object:
     if _is_of(data, "Table", "pyarrow") or _is_of(data, "RecordBatch", "pyarrow"):
         return data.to_pandas()
     if _is_of(data, "LazyFrame", "polars"):
-        raise InputError("a LazyFrame holds no rows yet; give x.collect(), or a file of them.")
+        raise InputError("the data should be computed rows; got a LazyFrame. Give x.collect(), or the path of a file.")
     if not _is_of(data, "Dataset", "xarray"):
         return data
     variables = dict(data.data_vars)
@@ -155,8 +155,8 @@ def _one_table(data: object) -> object:
     if len(dims) != 1 or any(len(each) != 1 for each in dims):
         told = ", ".join(f"{name} {each.shape}" for name, each in variables.items()) or "none"
         raise InputError(
-            "a Dataset should have one variable of two dimensions, or variables that are columns, all of one dimension "
-            f"and the same; got {told}. Give the variable itself, as x['name']."
+            "a Dataset should have one two-dimensional variable, or only one-dimensional variables (the columns) that "
+            f"share their dimension; got {told}. Give one variable, such as x['name']."
         )
     for name, each in variables.items():
         if each.dtype.kind in "mM":
@@ -176,8 +176,8 @@ def _stored(path: str, weights: Weights, known: Names | None) -> Source:
         return known_source(path, known, weights)
     if path.endswith((".npz", ".ldac", ".txt", ".txt.gz")):
         raise InputError(
-            f"{path} is not Zarr; convert the documents in it with: dpdist corpus {path} --out corpus.zarr. If it is a "
-            "table of numbers, let its name end in .csv, whatever parts the numbers."
+            f"{path} is not Zarr. If it contains documents, convert them with: dpdist corpus {path} --out corpus.zarr. "
+            "If it is text with a table of numbers, rename it to end in .csv, whichever separator it has."
         )
     if not holds_corpus(path):
         return ZarrSource.open(path, weights)
@@ -208,7 +208,10 @@ def chosen_source(path: str, settings: Mapping[str, Any], weights: Weights = Non
         return as_source(path, weights)
     if not holds_files(path):
         refuse_other_folder(path)
-        raise InputError(f"columns are chosen of files, or when they are converted; {path} is none. Leave them out.")
+        raise InputError(
+            f"columns can be chosen only from files such as CSV or Parquet, or by dpdist convert; {path} is not such a "
+            "file. Leave them out."
+        )
     from dpdist.data.tables.base import Choice
     from dpdist.data.tables.source import file_source
 
@@ -226,7 +229,7 @@ def source_like(data: object, known: Names | None, settings: Mapping[str, Any], 
 def row_ids(path: str, name: str) -> Iterator[list[object]]:
     """The cells of the column of row ids in files, in blocks; raises :class:`InputError` if no file has this column."""
     if not holds_files(path):
-        raise InputError(f"ids of rows are read from a column of files; {path} is none. Give the file of the rows.")
+        raise InputError(f"row ids are read from a column of a file; {path} is not a file of rows. Give that file.")
     from dpdist.data.tables import cells_of
 
     cells = cells_of(path, name, ID_ROWS)

@@ -85,8 +85,8 @@ def _require_pointers(pointers: np.ndarray, entries: int) -> None:
     """Check indptr, because SciPy's compiled code would read beyond the entries."""
     if pointers[0] != 0 or pointers[-1] > entries or (np.diff(pointers) < 0).any():
         raise InputError(
-            "the data should be a sparse matrix whose indptr rises from 0 to at most its number of entries; got one "
-            "that does not. Make the matrix anew."
+            "the sparse matrix is invalid: its indptr should start at 0, never decrease, and end at or below the "
+            "number of entries. Build the matrix again."
         )
 
 
@@ -98,8 +98,8 @@ def _require_places(values: sparse.sparray) -> None:
     if len(used) and not (used.min() >= 0 and used.max() < places):
         bad = used.min() if used.min() < 0 else used.max()
         raise InputError(
-            f"the data should be a sparse matrix whose indices are from 0 to {places - 1}; got {bad}. Make the matrix "
-            "anew."
+            f"the sparse matrix is invalid: its indices should be from 0 to {places - 1}; got {bad}. Build the matrix "
+            "again."
         )
 
 
@@ -111,14 +111,14 @@ def as_array(values: object) -> np.ndarray:
         array = np.asarray(values)
         if not array.ndim:
             raise InputError(
-                f"the data should be an array, a row an observation, or a path; got {shown(values)}. "
+                f"the data should be a path, or an array with one row per observation; got {shown(values)}. "
                 "Expected 2D array, got scalar array instead."
             )
         return _as_numbers(array) if array.dtype.kind == "O" else array
     except InputError:
         raise
     except (TypeError, ValueError) as error:
-        raise InputKindError(f"the data should be numbers; {error}. Encode or drop the other columns.") from error
+        raise InputKindError(f"the data should be numbers; {error}. Encode or drop columns of other types.") from error
 
 
 def _as_numbers(array: np.ndarray) -> np.ndarray:

@@ -86,8 +86,8 @@ class Partition(ABC):
         if expected is not None and (expected.session, self.index) not in _CHECKED:
             if digest_of_rows(rows, weights) != expected.digest:
                 raise CheckpointError(
-                    f"the data changed since the checkpoint in {expected.run}: {self.label} does not hold the rows and "
-                    "weights that the run began with; restore them, or start a new run."
+                    f"the data changed since the checkpoint in {expected.run}: {self.label} has other rows or weights "
+                    "than at the start of the run. Restore the data, or start a new run."
                 )
             _CHECKED.add((expected.session, self.index))
         return rows, weights
@@ -283,7 +283,7 @@ class TableSource(Source):
         require_shape(shape, label)
         if dtype.kind not in "biuf":
             kind = "Complex data not supported" if dtype.kind == "c" else f"got dtype {dtype}"
-            raise InputError(f"{label} should be real numbers; {kind}. Convert them to float first.")
+            raise InputError(f"{label} should contain real numbers; {kind}. Convert them to float first.")
         self.shape = (int(shape[0]), int(shape[1]))
         self.weights = require_weights(weights, self.shape[0])
 

@@ -28,8 +28,8 @@ def as_names(labels: Sequence[object]) -> Names | None:
     if texts and len(texts) < len(labels):
         other = next(label for label in labels if not isinstance(label, str))
         raise InputError(
-            f"names of columns should all be text, or none of them; got {texts[0]!r} and {other!r}. Rename them, as "
-            "with x.columns = x.columns.astype(str)."
+            f"column names should all be strings, or none should be; got {texts[0]!r} and {other!r}. Convert them, for "
+            "example with x.columns = x.columns.astype(str)."
         )
     return tuple(map(str, texts)) or None
 
@@ -58,7 +58,7 @@ def check_names(fitted: Names | None, given: Names | None, asker: str) -> None:
         told += f"Feature names seen at fit time, yet now missing:\n{_lines(missing)}"
     if not unseen and not missing:
         told += "Feature names must be in the same order as they were in fit.\n"
-    raise InputError(f"{told}Give the columns of the fit, as with x[model.feature_names_in_].")
+    raise InputError(f"{told}Select the columns of the fit, for example with x[model.feature_names_in_].")
 
 
 def _lines(names: Sequence[str]) -> str:
@@ -78,8 +78,8 @@ def check_same_words(known: Names | None, own: Names | None, documents: str, mod
         return
     place = next(w for w, (word, other) in enumerate(zip(known, own, strict=True)) if word != other)
     raise InputError(
-        f"the words of {documents} should be those that {model} was fitted to, in their order; column "
-        f"{place} is {own[place]!r} and was {known[place]!r}. Count the documents over that vocabulary."
+        f"{documents} should have the vocabulary of {model}, in the same order; column {place} is {own[place]!r}, "
+        f"but was {known[place]!r} in the fit. Count the words of the documents with the vocabulary of the fit."
     )
 
 

@@ -155,7 +155,7 @@ def _filled(
 def _fill(work: _Work, metadata: Mapping[str, object], start: int, stop: int) -> None:
     """Write some rows, which are whole chunks."""
     part = _table(work).part
-    assert part is not None, "what is read from its beginning only was written beside"
+    assert part is not None, "text was already copied to an array"
     work.filling.array(metadata)[start:stop] = part(start, stop)
 
 

@@ -129,7 +129,7 @@ def _checked(block: sparse.sparray, vocabulary: Sequence[str] | None, first: int
     if vocabulary is not None and rows.shape[1] != len(vocabulary):
         raise InputError(
             f"{label} should have {len(vocabulary)} columns, one for each word of the vocabulary; got {rows.shape[1]} "
-            f"from document {first} on. Give the vocabulary that belongs to them."
+            f"in the block that starts at document {first}. Give the vocabulary of these documents."
         )
     return rows
 
@@ -138,8 +138,8 @@ def _checked_shape(heap: _Heap, vocabulary: Sequence[str] | None, label: str) ->
     words = heap.words if vocabulary is None else len(vocabulary)
     if not heap.documents or not 0 < words <= MOST:
         raise InputError(
-            f"{label} should be at least one document over 1 to {MOST} words; got {heap.documents} over {words}. "
-            "Check where they are from."
+            f"{label} should have at least 1 document and from 1 to {MOST} words; got {heap.documents} documents and "
+            f"{words} words. Check the source of the documents."
         )
     return heap.documents, words
 
@@ -205,7 +205,7 @@ def _store_strings(group: zarr.Group, name: str, strings: list[str]) -> None:
     """Store strings as concatenated UTF-8, with the offset of each and of the end."""
     odd = next((each for each in strings if not isinstance(each, str)), None)
     if odd is not None:
-        raise InputError(f"{name} should be strings; got {odd!r}. Give a string for each.")
+        raise InputError(f"{name} should contain only strings; got {odd!r}. Give a string for each word.")
     text, offsets = join_strings(strings)
     inner = group.create_group(name)
     _store(inner, TEXT, text, "byte")

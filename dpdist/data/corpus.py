@@ -31,7 +31,7 @@ from dpdist.data.zarr import COMPLETE, open_array, open_node, read_stored, told_
 FORMAT, LAYOUT = "dpdist_corpus", 1
 #: Names of the arrays of strings.
 TEXT, OFFSETS = "text", "offsets"
-_RESTORE = "Write the corpus again from where it came from, as with: dpdist corpus FILE --overwrite --out PATH"
+_RESTORE = "Write the corpus again from its source, for example with: dpdist corpus FILE --overwrite --out PATH"
 
 
 def partition_name(index: int) -> str:
@@ -60,7 +60,7 @@ class CorpusPartition(Partition):
         indptr, indices, data = (_read(f"{place}/{name}", self.label) for name in ("indptr", "indices", "data"))
         whole = len(indptr) == self.rows + 1 and indptr[-1] == len(indices) == len(data)
         if not whole or indices.min(initial=0) < 0 or indices.max(initial=0) >= self.words:
-            raise CorruptDataError(f"{self.label} does not hold the documents that were written. {_RESTORE}")
+            raise CorruptDataError(f"{self.label} is damaged: its arrays do not fit together. {_RESTORE}")
         return sparse.csr_array((data, indices, indptr), shape=(self.rows, self.words)), None
 
     @property
@@ -105,15 +105,15 @@ class CorpusSource(Source):
         group = _corpus_group(path)
         if group is None:
             raise InputError(
-                f"there is no corpus at {path}. Check the path, or make one with: dpdist corpus FILE --out {path}"
+                f"there is no corpus at {path}. Check the path, or create one with: dpdist corpus FILE --out {path}"
             )
         told = dict(group.attrs)
         if told[FORMAT] > LAYOUT:
             raise InputError(
-                f"{path} is a corpus of layout {told[FORMAT]}; this dpdist reads {LAYOUT}. Install a newer dpdist."
+                f"{path} is a corpus of layout {told[FORMAT]}; this dpdist reads only {LAYOUT}. Install a newer one."
             )
         if told.get(COMPLETE) is not True:
-            raise CorruptDataError(f"{path} was not written to its end. {_RESTORE}")
+            raise CorruptDataError(f"{path} is incomplete: writing it was interrupted. {_RESTORE}")
         where = path.rstrip("/") if "://" in path else str(Path(path).absolute())
         bounds = tuple(_read(f"{where}/bounds", str(path)).tolist())
         return cls(where, str(path), bounds, int(told["words"]), str(told["sha256"]))
@@ -146,7 +146,7 @@ class CorpusSource(Source):
         with told_of_damage(self.label, _RESTORE):
             group = _corpus_group(self.path)
             if group is None:
-                raise FileNotFoundError(f"there is no corpus at {self.path} any more, or not as seen from here.")
+                raise FileNotFoundError(f"the corpus at {self.path} was removed, or this machine cannot see it.")
             return group
 
     def _strings(self, name: str) -> list[str] | None:

@@ -112,8 +112,8 @@ class DaskSource(TableSource):
     def prepare_for_laps(self) -> None:
         if any(isinstance(partition, DaskPartition) for partition in self.partitions):
             warnings.warn(
-                "the dask.array is not persisted, so each pass over it computes its blocks anew; call array.persist() "
-                "first where memory can hold it, or write it with array.to_zarr(path) and give that path.",
+                "the dask.array is not persisted, so each pass computes its blocks again. Call array.persist() first "
+                "if memory can hold the array, or write it with array.to_zarr(path) and give that path.",
                 stacklevel=2,
             )
 

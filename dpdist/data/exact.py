@@ -13,8 +13,8 @@ def require_exact(value: int, where: str) -> None:
     """Raise :class:`InputError` for an integer that float64 rounds; `where` names its place, as in "in column a"."""
     if not -EXACT <= value <= EXACT:
         raise InputError(
-            f"the data hold {value} {where}; whole numbers should be within 2**53, where float64 tells neighbours "
-            "apart. Subtract what all have alike, or leave columns of ids out."
+            f"whole numbers should be from -2**53 to 2**53, the range in which float64 is exact; got {value} {where}. "
+            "Subtract a constant from the column, or leave out columns of ids."
         )
 
 

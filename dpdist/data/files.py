@@ -69,13 +69,13 @@ def refuse_other_folder(path: str) -> None:
     ending = next(
         (ending_of(each.name) for each in sorted(Path(path).iterdir()) if ending_of(each.name) in ENDINGS), ".csv"
     )
-    raise InputError(f"the folder {path} holds neither Zarr nor Parquet; name its files, as in '{path}/*{ending}'.")
+    raise InputError(f"the folder {path} has neither Zarr nor Parquet. Give its files, such as '{path}/*{ending}'.")
 
 
 def refuse_url(path: str) -> None:
     """Raise :class:`InputError` if a path is a URL."""
     if "://" in path:
-        raise InputError(f"{path} is a URL, and files of rows or documents are read from local disk; copy it there.")
+        raise InputError(f"{path} is a URL, but files of rows or documents are read only from local disk. Download it.")
 
 
 def require_file(path: Path) -> None:
@@ -102,5 +102,5 @@ def reading(path: Path, kind: str) -> Iterator[None]:
     except (ValueError, OSError, EOFError, KeyError, zlib.error, zipfile.BadZipFile) as error:
         told = str(error).strip().rstrip(".")
         raise InputError(
-            f"{path} should be {kind}, but cannot be read as such: {told}. Mend it, fetch it again or save it anew."
+            f"{path} should be {kind}, but reading it failed: {told}. Correct it, download it again or save it again."
         ) from error

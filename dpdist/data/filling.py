@@ -111,7 +111,7 @@ class Filling:
         """Make the array appear; raises :class:`CorruptDataError` if a block of rows is missing."""
         missing = set(range(blocks)) - self.chunks()
         if missing:
-            raise CorruptDataError(f"block {min(missing)} of {self.target} was written and is gone; write it again.")
+            raise CorruptDataError(f"block {min(missing)} of {self.target} was written but is gone. Write it again.")
         place_of(self.where).replace(METADATA, json.dumps(metadata).encode())
         self.appear("c")
 

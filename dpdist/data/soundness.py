@@ -20,7 +20,9 @@ def require_shape(shape: tuple[int, ...], label: str) -> None:
         hint = "Reshape it to (rows, columns)."
         if len(shape) == 1:
             hint = "Reshape your data: x.reshape(1, -1) if it is one row, x.reshape(-1, 1) if it is one column."
-        raise InputError(f"{label} should be 2-D, a row an observation; Expected 2D array, got {len(shape)}-D. {hint}")
+        raise InputError(
+            f"{label} should be 2-D, with one row per observation. Expected 2D array, got {len(shape)}-D. {hint}"
+        )
     if shape[0] < 1 or shape[1] < 1:
         missing = "sample(s)" if shape[0] < 1 else "feature(s)"
         raise InputError(
@@ -38,21 +40,21 @@ def require_block(given: object, count: int, label: str, first: int) -> tuple[Ro
         If it is no such block of real numbers, holds whole numbers that float64 rounds, or its weights are not finite
         and zero or more.
     """
-    mend = "Mend what makes it, or give the data as they are."
+    mend = "Correct the code that makes this block, or give the data directly."
     if not isinstance(given, tuple) or len(given) != 2:
-        raise InputError(f"{label} should come as rows and their weights or None; got {shown(given)}. {mend}")
+        raise InputError(f"{label} should be a tuple of rows and weights (or None); got {shown(given)}. {mend}")
     rows, weights = given
     if isinstance(rows, np.ma.MaskedArray):
         rows = unmasked(rows)
     if not _numeric(rows, 2):
-        raise InputError(f"{label} should hold rows by columns of real numbers; got {shown(rows)}. {mend}")
+        raise InputError(f"{label} should be a 2-D array of real numbers; got {shown(rows)}. {mend}")
     if rows.shape[0] != count:
         raise InputError(f"{label} should hold {count} rows; got {rows.shape[0]}. {mend}")
     _require_exact(rows, first)
     if weights is None:
         return rows, None
     if not _numeric(weights, 1) or len(weights) != count:
-        raise InputError(f"{label} should have {count} weights, one a row; got {shown(weights)}. {mend}")
+        raise InputError(f"{label} should have {count} weights, one per row; got {shown(weights)}. {mend}")
     wrong = _first_unsound(weights)
     if wrong is not None:
         raise InputError(f"weights of {label} should be finite and zero or more; got {weights[wrong]}. {mend}")
@@ -102,13 +104,13 @@ def require_weights(weights: npt.ArrayLike | None, rows: int) -> np.ndarray | No
     given = np.full(rows, float(weights)) if is_number(weights) else real_array(weights)
     if given is None or given.shape != (rows,):
         came = shown(weights) if given is None or not given.ndim else f"shape {given.shape}"
-        raise InputError(f"sample_weight should hold {rows} numbers, one a row; got {came}.")
+        raise InputError(f"sample_weight should have {rows} numbers, one per row; got {came}.")
     array = given.astype(np.float64)
     row = _first_unsound(array)
     if row is not None:
         raise InputError(
-            f"sample_weight should be finite, zero or more; got {array[row]} for row {row}. Drop or mend such rows."
+            f"sample_weight should be finite, zero or more; got {array[row]} for row {row}. Correct or drop the row."
         )
     if not 0 < array.sum() < np.inf:
-        raise InputError(f"sample_weight should have a finite sum above zero; got one of {array.sum()}.")
+        raise InputError(f"sample_weight should have a finite sum above zero; the sum is {array.sum()}.")
     return array

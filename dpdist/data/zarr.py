@@ -41,7 +41,7 @@ MOST_LISTED = 10_000
 #: Errors of decoding damaged bytes.
 _UNDECODABLE = (ValueError, RuntimeError, TypeError, EOFError, zlib.error, lzma.LZMAError)
 #: What to do about damaged rows.
-RESTORE = "Write the rows again from where they came from, as with: dpdist convert FILE --overwrite --out PATH"
+RESTORE = "Write the rows again from their source, for example with: dpdist convert FILE --overwrite --out PATH"
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,8 +111,8 @@ class ZarrSource(TableSource):
             if isinstance(error, json.JSONDecodeError):
                 raise CorruptDataError(f"the metadata of {path} are damaged ({error}). {RESTORE}") from error
             raise InputError(
-                f"there is no Zarr array at {path}, nor a corpus. Check the path, or make one with: "
-                f"dpdist convert FILE --out {path}, of documents with dpdist corpus."
+                f"there is no Zarr array and no corpus at {path}. Check the path, or create one with: "
+                f"dpdist convert FILE --out {path} (for documents: dpdist corpus FILE --out {path})."
             ) from error
         if isinstance(node, zarr.Group):
             name = _rows_of(node, path)
@@ -140,8 +140,8 @@ def _refuse_packed(array: zarr.Array, label: str) -> None:
     meant = {name for name in told if name in PACKED[:2] or array.dtype.kind in "iu" or _is_finite(told[name])}
     if meant:
         raise InputError(
-            f"{label} should hold the numbers themselves; got an array with {' and '.join(sorted(meant))} among its "
-            "attributes, so that others are meant. Open it with xarray.open_zarr, or write it unpacked."
+            f"{label} should store plain numbers; according to its attributes {' and '.join(sorted(meant))}, the "
+            "numbers are packed or stand for missing values. Open it with xarray.open_zarr, or write it unpacked."
         )
 
 
@@ -164,9 +164,9 @@ def _rows_of(group: zarr.Group, path: str) -> str:
         return ROWS if ROWS in shapes else tables[0]
     told = ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "none"
     raise InputError(
-        f"{path} is a Zarr group without an array named '{ROWS}' or a single one of two dimensions (arrays in it: "
-        f"{told}). Name the array itself, as in {path}/NAME; columns that are apart are taken in Python from "
-        "xarray.open_zarr."
+        f"the Zarr group {path} should contain an array named '{ROWS}', or exactly one two-dimensional array; its "
+        f"arrays: {told}. Give the path of one array, such as {path}/NAME. If each column is an array of its own, open "
+        "the group in Python with xarray.open_zarr."
     )
 
 
@@ -211,7 +211,7 @@ def read_stored(array: zarr.Array, label: str, remedy: str, selection: slice = s
     watched, store = _watched(array)
     rows = np.asarray(watched[selection])
     if store.absent and array.attrs.get(COMPLETE) is True:
-        raise CorruptDataError(f"{label} lacks chunk {min(store.absent)}, which was written. {remedy}")
+        raise CorruptDataError(f"{label} is damaged: chunk {min(store.absent)} is missing. {remedy}")
     return rows
 
 
@@ -226,9 +226,9 @@ def open_array(path: str) -> zarr.Array:
     try:
         node = open_node(path)
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"there is no Zarr array at {path} any more, or not as seen from here.") from error
+        raise FileNotFoundError(f"the Zarr array at {path} was removed, or this machine cannot see it.") from error
     if isinstance(node, zarr.Group):
-        raise FileNotFoundError(f"there is a Zarr group at {path} where an array was.")
+        raise FileNotFoundError(f"the Zarr array at {path} was replaced by a Zarr group.")
     return node
 
 
@@ -236,7 +236,7 @@ def open_node(path: str) -> zarr.Array | zarr.Group:
     """The Zarr array or group at a path or URL, read-only. Raises Zarr's own errors if there is none, and
     :class:`InputError` if a URL needs another package or more than the URL itself."""
     begins = ", ".join(f"{scheme}://" for scheme in SCHEMES)
-    known = f"URLs of object stores begin with one of {begins} here."
+    known = f"supported URLs of object stores begin with {begins}."
     try:
         return zarr.open(zarr_store(path) if is_object_url(path) else path, mode="r")
     except ImportError as error:
@@ -244,7 +244,7 @@ def open_node(path: str) -> zarr.Array | zarr.Group:
     except TypeError as error:
         if "://" not in path:
             raise
-        raise InputError(f"{path} cannot be read by its URL alone ({error}); {known}") from error
+        raise InputError(f"{path} cannot be read with only its URL ({error}); {known}") from error
 
 
 def _warn_of_absent_chunks(array: zarr.Array, label: str) -> None:
@@ -254,8 +254,8 @@ def _warn_of_absent_chunks(array: zarr.Array, label: str) -> None:
     absent = array.nchunks - array.nchunks_initialized
     if absent > 0:
         warnings.warn(
-            f"{absent} of {array.nchunks} chunks of {label} are not stored and read as {array.fill_value}; "
-            "if that is not meant, as after a copy cut short, copy or convert the rows again.",
+            f"{absent} of {array.nchunks} chunks of {label} are missing and are read as {array.fill_value}. If this is "
+            "not intended (for example, after an interrupted copy), copy or convert the rows again.",
             stacklevel=4,
         )
 
@@ -304,4 +304,4 @@ def _require_whole(chunk: Buffer) -> None:
     """Raise ValueError unless a Blosc chunk is as long as its header says."""
     said = int.from_bytes(chunk[12:16].to_bytes(), "little")
     if len(chunk) != said or said < 16:
-        raise ValueError(f"a chunk of {len(chunk)} bytes says that it has {said}")
+        raise ValueError(f"a chunk has {len(chunk)} bytes, but its header says {said}")

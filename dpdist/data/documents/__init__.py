@@ -77,6 +77,6 @@ def _format_by_name(path: Path) -> str:
     if name.startswith("docword") or name.endswith(".txt"):
         return "docword"
     raise InputError(
-        f"{path} should be called like counts.npz, docword.NAME.txt or NAME.ldac, by which its format is told. "
+        f"{path} should have a name like counts.npz, docword.NAME.txt or NAME.ldac, which tells its format. "
         f"Rename it, or give format=NAME, one of {', '.join(FORMATS)}."
     )

@@ -14,6 +14,6 @@ def require_vocabulary(words: int, vocabulary: int | None, path: Path) -> None:
     """Raise :class:`InputError` unless the vocabulary, if its size is known, has as many words as the file."""
     if vocabulary is not None and vocabulary != words:
         raise InputError(
-            f"the vocabulary should have {words} words, one for each of {path}; got {vocabulary}. "
-            "Give the vocabulary that belongs to it, one word a line."
+            f"the vocabulary should have {words} words, as many as {path}; got {vocabulary}. "
+            "Give the vocabulary of this file, with one word per line."
         )

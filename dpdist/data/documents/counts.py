@@ -28,8 +28,8 @@ def check_block(block: sparse.sparray, first: int, label: str) -> sparse.csr_arr
     if not sparse.issparse(block) or block.ndim != 2:
         kind = f"an array of shape {block.shape}" if isinstance(block, np.ndarray) else type(block).__name__
         raise InputError(
-            f"{label} should come as 2-D SciPy sparse blocks, a row a document; got {kind}. "
-            "Give scipy.sparse.csr_array(block), one block after the other."
+            f"{label} should be blocks of 2-D SciPy sparse matrices, with one row per document; got {kind}. "
+            "Convert each block with scipy.sparse.csr_array(block)."
         )
     rows = sparse.csr_array(block)
     _require_words(rows, first, label)
@@ -74,7 +74,7 @@ def _require_words(rows: sparse.csr_array, first: int, label: str) -> None:
     if len(wrong):
         raise InputError(
             f"{_document_of(rows, wrong[0], first)} of {label} should have words from 0 to {rows.shape[1] - 1}; "
-            f"got {rows.indices[wrong[0]]}. Mend it, or give the matrix as many columns as there are words."
+            f"got {rows.indices[wrong[0]]}. Correct the document, or give the matrix one column per word."
         )
 
 
@@ -89,7 +89,7 @@ def _require_amounts(rows: sparse.csr_array, first: int, label: str) -> None:
         kind = "Negative values in data" if amounts[wrong[0]] < 0 else "NaN, infinity or too large"
         raise InputError(
             f"{_document_of(rows, wrong[0], first)} of {label} should hold counts, numbers from 0 to {MOST}; "
-            f"got {amounts[wrong[0]]} of word {rows.indices[wrong[0]]} ({kind}). Mend or drop it."
+            f"got {amounts[wrong[0]]} of word {rows.indices[wrong[0]]} ({kind}). Correct or drop it."
         )
 
 
@@ -99,8 +99,8 @@ def _require_counts(rows: sparse.csr_array, counts: np.ndarray, first: int, labe
     if len(wrong):
         raise InputError(
             f"{_document_of(rows, wrong[0], first)} of {label} should hold counts, whole numbers from 0 to {MOST}; "
-            f"got {counts[wrong[0]]} of word {rows.indices[wrong[0]]}. Mend or drop it; weights of words go to "
-            "HDPTopicModel as they are."
+            f"got {counts[wrong[0]]} of word {rows.indices[wrong[0]]}. Correct or drop it, or give a matrix of weights "
+            "directly to HDPTopicModel."
         )
 
 

@@ -49,7 +49,7 @@ def read_docword(path: Path, vocabulary: int | None) -> Iterator[sparse.csr_arra
     if seen != entries:
         raise InputError(
             f"{path} should have {entries} lines after its header, as line 3 says; got {seen}. "
-            "It is cut short or was changed; fetch it again, or correct line 3."
+            "The file is truncated or was changed; download it again, or correct line 3."
         )
     yield from _rows(kept, first, documents + 1, words)
 
@@ -60,7 +60,7 @@ def _number(stream: BufferedIOBase, place: int, what: str, path: Path) -> int:
     if not line.strip().isdigit():
         refuse(path, place, f"be the number of {what}", f"'{shown(line)}'")
     if place < 3 and int(line) > MOST:
-        refuse(path, place, f"be the number of {what}, {MOST} at most", f"'{shown(line)}'")
+        refuse(path, place, f"be the number of {what}, at most {MOST}", f"'{shown(line)}'")
     return int(line)
 
 
@@ -77,8 +77,8 @@ def _require_sorted(table: np.ndarray, first: int, before: int, path: Path) -> N
     wrong = np.flatnonzero(np.diff(order) < 0)
     if len(wrong):
         raise InputError(
-            f"line {first + wrong[0]} of {path} should go on from document {order[wrong[0]]}; got document "
-            f"{order[wrong[0] + 1]}. Sort the lines below the header by document, as sort -n does."
+            f"line {first + wrong[0]} of {path} should have document {order[wrong[0]]} or a later one; got document "
+            f"{order[wrong[0] + 1]}. Sort the lines below the header by document, for example with sort -n."
         )
 
 

@@ -43,7 +43,12 @@ def _pairs(numbers: np.ndarray, ends: np.ndarray, first: int, path: Path) -> np.
     heads, terms = 2 * ends[:-1] + np.arange(len(ends) - 1), np.diff(ends)
     wrong = np.flatnonzero(numbers[heads] != terms)
     if len(wrong):
-        refuse(path, first + int(wrong[0]), f"have {numbers[heads[wrong[0]]]} terms, as it says", str(terms[wrong[0]]))
+        refuse(
+            path,
+            first + int(wrong[0]),
+            f"have {numbers[heads[wrong[0]]]} terms, as its first number says",
+            str(terms[wrong[0]]),
+        )
     return np.delete(numbers, heads).reshape(-1, 2)
 
 
@@ -51,4 +56,4 @@ def _require_known(columns: np.ndarray, ends: np.ndarray, words: int, first: int
     wrong = np.flatnonzero(columns >= words)
     if len(wrong):
         line = first + int(np.searchsorted(ends, wrong[0], side="right")) - 1
-        refuse(path, line, f"have words from 0 to {words - 1}, of the vocabulary", f"word {columns[wrong[0]]}")
+        refuse(path, line, f"have words from 0 to {words - 1}, as in the vocabulary", f"word {columns[wrong[0]]}")

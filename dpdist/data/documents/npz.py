@@ -38,8 +38,9 @@ def read_npz(path: Path, vocabulary: int | None) -> Iterator[sparse.csr_array]:
         end = indptr.take(min(1, indptr.length)).astype(np.int64)
         if (indptr.length, end.tolist(), data.length) != (documents + 1, [0], indices.length):
             raise ValueError(
-                f"for {documents} documents it has {indptr.length} boundaries from {end}, "
-                f"with {indices.length} indices and {data.length} counts"
+                f"for {documents} documents, indptr should have {documents + 1} entries and start at 0, and there "
+                f"should be one count per index; indptr has {indptr.length} entries and starts at {end}, with "
+                f"{indices.length} indices and {data.length} counts"
             )
         for start in range(0, documents, BLOCK_DOCUMENTS):
             ends = np.concatenate([end, indptr.take(min(BLOCK_DOCUMENTS, documents - start)).astype(np.int64)])
@@ -57,14 +58,14 @@ def _npz_shape(archive: zipfile.ZipFile, path: Path) -> tuple[int, int]:
     missing = [name for name in ("indptr", "indices", "data", "shape") if f"{name}.npy" not in names]
     kind = str(_small(archive, "format").astype(str)) if "format.npy" in names else "csr"
     if kind != "csr" or missing:
-        told = f"no array '{missing[0]}'" if kind == "csr" else f"one in {kind}"
+        told = f"no array '{missing[0]}'" if kind == "csr" else f"a matrix in {kind}"
         raise InputError(
-            f"{path} should hold a matrix in CSR, with indptr, indices, data and shape; got {told}. "
+            f"{path} should contain a CSR matrix, with arrays indptr, indices, data and shape; got {told}. "
             "Save it with: scipy.sparse.save_npz(path, matrix.tocsr())"
         )
     shape = _small(archive, "shape")
     if shape.shape != (2,) or shape.dtype.kind not in "iu":
-        raise InputError(f"{path} should hold a 2-D matrix, a row a document; its shape is {shape}. Reshape it first.")
+        raise InputError(f"{path} should contain a 2-D matrix, one row per document; its shape is {shape}. Reshape it.")
     return int(shape[0]), int(shape[1])
 
 
@@ -106,12 +107,12 @@ class _Member:
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, _, self.dtype = read(stream)
         if len(shape) != 1 or self.dtype.kind not in kinds:
-            raise ValueError(f"its {name} are {len(shape)}-D of dtype {self.dtype}")
+            raise ValueError(f"its array {name} should be 1-D numbers; it is {len(shape)}-D of dtype {self.dtype}")
         self.length = int(shape[0])
 
     def take(self, count: int) -> np.ndarray:
         """The next `count` numbers."""
         data = self._stream.read(count * self.dtype.itemsize)
         if len(data) < count * self.dtype.itemsize:
-            raise EOFError(f"its {self.name} end too early")
+            raise EOFError(f"its array {self.name} ends too early")
         return np.frombuffer(data, self.dtype).astype(self.dtype.newbyteorder("="), copy=False)

@@ -49,7 +49,7 @@ def numbers_of(lines: list[bytes], first: int, pattern: re.Pattern[bytes], path:
     text = b"".join(lines)
     if pattern.fullmatch(text) is None:
         place = next(i for i, line in enumerate(lines) if not line.strip() or pattern.fullmatch(line) is None)
-        refuse(path, first + place, f"be '{form}' in whole numbers from 0 on", f"'{shown(lines[place])}'")
+        refuse(path, first + place, f"be '{form}' with whole numbers of 0 or more", f"'{shown(lines[place])}'")
     return np.fromstring(text.replace(b":", b" "), dtype=np.int64, sep=" ")
 
 
@@ -61,7 +61,7 @@ def shown(line: bytes) -> str:
 
 def refuse(path: Path, line: int, expected: str, got: str) -> NoReturn:
     """Raise :class:`InputError` about a line."""
-    raise InputError(f"line {line} of {path} should {expected}; got {got}. Mend it, or fetch the file again.")
+    raise InputError(f"line {line} of {path} should {expected}; got {got}. Correct it, or download the file again.")
 
 
 def read_vocabulary(path: str) -> list[str]:
@@ -73,13 +73,13 @@ def read_vocabulary(path: str) -> list[str]:
         If there is no such file, it is not text, or a line is empty.
     """
     if not Path(path).is_file():
-        raise InputError(f"there is no vocabulary at {path}; check the path. It should be a file with one word a line.")
-    with opened(Path(path), "UTF-8 text with one word a line") as stream:
+        raise InputError(f"there is no vocabulary at {path}. Check the path of this file with one word per line.")
+    with opened(Path(path), "UTF-8 text with one word per line") as stream:
         words = [line.decode().strip() for line in stream]
     words[:1] = [word.removeprefix(_BYTE_ORDER_MARK) for word in words[:1]]
     if "" in words:
         raise InputError(
             f"line {words.index('') + 1} of {path} should be a word; it is empty. "
-            "Remove it, or give each column of the documents a word."
+            "Remove the line, or write a word on it: each column of the documents needs one."
         )
     return words

@@ -49,10 +49,10 @@ READERS: dict[str, Callable[[Path, Choice], Table]] = {
     ".bvecs": functools.partial(open_vectors, value="u1"),
 }
 _REFUSED = {
-    ".zarr": "is Zarr already and needs no conversion; give it to fit as it is.",
-    ".npz": "is a NumPy archive, which cannot be read a block at a time; save its array of rows with numpy.save and "
-    "convert that; sparse counts are written by dpdist corpus, or given to fit in Python by scipy.sparse.load_npz.",
-    ".xlsx": "is a workbook; save its sheet as CSV and give that.",
+    ".zarr": "is already Zarr and needs no conversion; give its path to fit.",
+    ".npz": "is a NumPy archive, which cannot be read in blocks. Save its array of rows with numpy.save and convert "
+    "that file. For sparse counts, use dpdist corpus, or load them with scipy.sparse.load_npz and give them to fit.",
+    ".xlsx": "is an Excel workbook; save its sheet as CSV and give that file.",
 }
 
 
@@ -104,7 +104,7 @@ def cells_of(source: str, name: str, size: int) -> Iterator[list[object]]:
     cells = {**dict.fromkeys(TEXT, _text_cells), ".parquet": parquet_cells}
     for file in files_of(source, Choice([name])):
         if ending_of(file) not in cells:
-            raise InputError(f"{file} has no column '{name}': only text and Parquet have columns with names.")
+            raise InputError(f"{file} has no column '{name}': only text and Parquet files have named columns.")
         yield from cells[ending_of(file)](Path(file), name, size)
 
 
@@ -113,7 +113,7 @@ def _files(path: str, choice: Choice) -> list[str]:
     if Path(path).is_dir() and ending_of(path) != ".zarr":
         found = sorted((str(each) for each in parquet_in(Path(path))), key=_by_number)
         if not found:
-            raise InputError(f"the folder {path} should hold Parquet files; it has none. Name the files themselves.")
+            raise InputError(f"the folder {path} should contain Parquet files; it has none. Give the files themselves.")
         if choice.take is None:
             _refuse_named_folders(path, found)
         _tell_of_others(path)
@@ -121,7 +121,7 @@ def _files(path: str, choice: Choice) -> list[str]:
     if glob.has_magic(path) and not Path(path).exists():
         fitting = sorted(glob.glob(path), key=_by_number)  # noqa: PTH207 (a whole pattern, maybe absolute)
         if not fitting:
-            raise InputError(f"there is no file like {path}; check the pattern.")
+            raise InputError(f"no file matches {path}; check the pattern.")
         return fitting
     return [path]
 
@@ -139,8 +139,9 @@ def _refuse_named_folders(path: str, files: Sequence[str]) -> None:
     if named:
         column = named[0].partition("=")[0]
         raise InputError(
-            f"the folder {path} holds a column '{column}' in the names of its folders, as in {named[0]}, which is not "
-            "read. Choose columns of the files with columns=['A', 'B'], or write them anew without partition columns."
+            f"the folder {path} has a column '{column}' in the names of its subfolders, such as {named[0]}, which is "
+            "not read. Choose columns of the files with columns=['A', 'B'], or write the files again without partition "
+            "columns."
         )
 
 
@@ -150,7 +151,8 @@ def _tell_of_others(path: str) -> None:
     if others := sorted(each for each in others if not each.startswith((".", "_"))):
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         warnings.warn(
-            f"of the folder {path} the Parquet files are read, not {others[0]}{more}; name all files that are meant",
+            f"only the Parquet files in the folder {path} are read, not {others[0]}{more}; to read those, give the "
+            "paths of all files.",
             stacklevel=2,
         )
 
@@ -161,8 +163,8 @@ def _reader(path: str) -> Callable[[Path, Choice], Table]:
         raise InputError(f"{path} {_REFUSED[ending]}")
     if ending not in READERS:
         raise InputError(
-            f"{path} should end in one of {', '.join(READERS)}, text maybe in {', '.join(COMPRESSED)} too; "
-            f"got '{ending}'. Save it as one of those."
+            f"{path} should end in one of {', '.join(READERS)}, compressed text also in {', '.join(COMPRESSED)}; "
+            f"got '{ending}'. Save it in one of these formats."
         )
     require_file(parted(Path(path))[0])
     return READERS[ending]
@@ -190,8 +192,8 @@ def join_tables(tables: Sequence[Table], files: Sequence[str]) -> Table:
     for table, file in held[1:]:
         if (table.shape[1], table.names) != (first.shape[1], first.names):
             raise InputError(
-                f"{file} should have the columns of {first_file}, {_told(first)}; got {_told(table)}. "
-                "Choose columns that all have with columns=['A', 'B'], or convert them one by one."
+                f"{file} should have the same columns as {first_file}, {_told(first)}; got {_told(table)}. Choose "
+                "columns that all files have with columns=['A', 'B'], or convert the files one by one."
             )
     dtype = np.result_type(*(table.dtype for table in tables))
 

@@ -59,18 +59,19 @@ def _vector_width(path: Path, dtype: np.dtype) -> int:
     size = path.stat().st_size
     if size < 4:
         raise InputError(
-            f"{path} should hold vectors, each after its length; got {size} bytes. Check where it is from."
+            f"{path} should contain vectors, each preceded by its length (4 bytes); got {size} bytes. Check its origin."
         )
     width = int(np.fromfile(path, "<i4", count=1)[0])
     if width < 1:
         raise InputError(
-            f"{path} should begin with the length of a vector; got {width}. Check that it is {path.suffix}."
+            f"{path} should begin with the length of the first vector, which is 1 or more; got {width}. Check that the "
+            f"format is {path.suffix}."
         )
     record = 4 + width * dtype.itemsize
     if size % record:
         raise InputError(
-            f"{path} should be a whole number of vectors of {width} numbers, {record} bytes each; got {size} bytes. "
-            "It is truncated or its vectors differ in length; fetch it again."
+            f"{path} should contain a whole number of vectors of {width} numbers, {record} bytes each; got {size} "
+            "bytes. The file is truncated, or its vectors differ in length; download it again."
         )
     return width
 
@@ -79,8 +80,8 @@ def _require_width(widths: np.ndarray, width: int, start: int, path: Path) -> No
     wrong = np.flatnonzero(widths != width)
     if len(wrong):
         raise InputError(
-            f"vector {start + wrong[0]} of {path} should have {width} numbers like the first; its length is given as "
-            f"{widths[wrong[0]]}. Make them equally long, or fetch the file again."
+            f"{path}: vector {start + wrong[0]} has {widths[wrong[0]]} numbers, but vector 0 has {width}. All vectors "
+            "must have the same length; the file may be damaged, so download it again."
         )
 
 
@@ -123,8 +124,8 @@ def _data_set(stored: h5py.File, name: str, file: Path) -> h5py.Dataset:
         return stored[name]
     if len(found) != 1:
         raise InputError(
-            f"{file} should hold one two-dimensional data set, or its path should name one; it has {len(found)}. "
-            f"Choose among: {_named(file, found)}."
+            f"{file} should contain exactly one two-dimensional data set, or the path should name one; it has "
+            f"{len(found)}. Choose among: {_named(file, found)}."
         )
     return stored[found[0]]
 

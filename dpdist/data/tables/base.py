@@ -84,20 +84,19 @@ class Choice:
         taken = [name for name in names if name not in index] if self.take is None else self.take
         chosen = [name for name in taken if name not in self.drop]
         if not chosen:
-            raise InputError(
-                f"{path} should give at least one column; none is left. Choose among: {listed(tuple(names))}."
-            )
+            raise InputError(f"no column of {path} is left; choose at least one of: {listed(tuple(names))}.")
         twice = [name for name, times in Counter(chosen).items() if times > 1 or there[name] > 1]
         if twice:
             raise InputError(
-                f"column '{twice[0]}' of {path} is there or was named twice; give each column a name of its own."
+                f"column '{twice[0]}' of {path} exists twice or was chosen twice. Give each column a different name, "
+                "and choose it once."
             )
         return chosen
 
     def refuse(self, path: Path) -> None:
         """Raise :class:`NoColumnError` if columns are chosen from a file without names of columns."""
         if self.take is not None or self.drop:
-            raise NoColumnError(f"columns are chosen by name where there are names; {path} has none. Leave them out.")
+            raise NoColumnError(f"columns are chosen by name, but {path} has no column names. Do not choose columns.")
 
 
 def not_numbers(names: Sequence[str], path: Path, got: str, way_on: str) -> InputError:

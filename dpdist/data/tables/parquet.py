@@ -134,7 +134,7 @@ def _vector_block(batch: pyarrow.RecordBatch, name: str, width: int, dtype: np.d
         wrong = lengths[lengths != width][0]
         raise InputError(
             f"column '{name}' of {path} should hold vectors of {width} numbers like its first; "
-            f"got {'an empty cell' if wrong < 0 else f'one of {wrong}'}. Make them equally long or drop those rows."
+            f"got {'an empty cell' if wrong < 0 else f'one of {wrong}'}. Correct or drop those rows."
         )
     return _arrow_values(column.flatten(), name, dtype, path).reshape(-1, width)
 
@@ -143,8 +143,8 @@ def _arrow_values(values: pyarrow.Array, name: str, dtype: np.dtype, path: Path)
     """Numbers as `dtype`; missing ones become NaN, or raise :class:`InputError` for integer dtypes."""
     if values.null_count and dtype.kind != "f":
         raise InputError(
-            f"column '{name}' of {path} should be complete, for {dtype} cannot say that a number is missing; "
-            f"got {values.null_count} empty cells. Fill them, drop those rows, or store the column as float64."
+            f"column '{name}' of {path} should have no empty cells, because {dtype} cannot represent missing numbers; "
+            f"got {values.null_count}. Fill them, drop those rows, or store the column as float64."
         )
     if _pyarrow("types").is_integer(values.type):
         require_exact_column(np.asarray(values.drop_null()), f"in column '{name}' of {path}")

@@ -39,7 +39,7 @@ class FilePartition(Partition):
 
     def read(self) -> tuple[Rows, np.ndarray | None]:
         part = open_table(self.files, self.choice).part
-        assert part is not None, "these files are read anywhere"
+        assert part is not None, "any part of these files can be read"
         return np.ascontiguousarray(part(self.first, self.first + self.stop - self.start), self.dtype), self.weights
 
     @property
@@ -104,8 +104,8 @@ def file_source(paths: str | Sequence[str], choice: Choice, weights: Weights = N
     rows, columns = table.shape
     if rows * columns > MOST_HELD:
         raise InputError(
-            f"{files[0]} has about {rows} rows of {columns} columns of text, too many to be read anew each time; "
-            f"convert it once with: dpdist convert {files[0]} --out rows.zarr"
+            f"{files[0]} is text with about {rows} rows and {columns} columns, which is too large to keep in memory; "
+            f"convert it first with: dpdist convert {files[0]} --out rows.zarr"
         )
     held = ArraySource(np.concatenate(list(table.blocks(rows))), weights, names=table.names)
     held.label = files[0]

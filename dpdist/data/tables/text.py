@@ -94,7 +94,7 @@ def _require_no_gaps(path: Path) -> None:
             if not line.strip():
                 empty = empty or number * begun
             elif empty:
-                raise InputError(f"line {empty} of {path} is empty where a number should be; fill it, or drop it.")
+                raise InputError(f"line {empty} of {path} should be a number; it is empty. Fill it or remove it.")
             else:
                 begun = True
 
@@ -161,7 +161,10 @@ def _numbers(frame: pd.DataFrame, names: list[str], places: list[int], path: Pat
         drop = ", ".join(f"'{names[i]}'" for i in lost)
         way_on = f"Leave {'them' if len(lost) > 1 else 'it'} out with drop=[{drop}], choose others with "
         raise not_numbers(
-            [names[i] for i in lost], path, f"'{wrong[lost[0]].iloc[0]}'", f"{way_on}columns=['A', 'B'], or mend it."
+            [names[i] for i in lost],
+            path,
+            f"'{wrong[lost[0]].iloc[0]}'",
+            f"{way_on}columns=['A', 'B'], or correct it.",
         )
     return np.column_stack([_exact(columns[i], found.get(i, columns[i]), names[i], path) for i in places])
 
@@ -199,8 +202,9 @@ def _names_columns(cells: list[list[str]], decimal: str, path: Path) -> bool:
     if len(first) < _TELLING:
         return False
     raise InputError(
-        f"the first line of {path} should be a row or names of columns; got 0, 1, 2 to {len(first) - 1}, which may be "
-        "either. Write names, as with header=['a', 'b'] of pandas' to_csv, or no header, with header=False."
+        f"the first line of {path} should be either a row or column names; got 0, 1, 2 to {len(first) - 1}, which may "
+        "be either. Write other names, for example with header=['a', 'b'] in pandas' to_csv, or no header, with "
+        "header=False."
     )
 
 
