@@ -248,7 +248,7 @@ def test_a_failed_write_leaves_the_last_good_generation(tmp_path, data_path, mon
     store = RunStore.open(run)
     store.lock()
     monkeypatch.setattr(*broken[when])
-    with pytest.raises(dpdist.CheckpointError, match=r"No space left.*the one before is intact.*dpdist resume"):
+    with pytest.raises(dpdist.CheckpointError, match=r"No space left.*the previous one is intact.*dpdist resume"):
         for _ in resumed(store, as_source(data_path), SerialBackend(), Limits(6)):
             pass
     monkeypatch.undo()
@@ -306,7 +306,7 @@ def test_changed_data_are_refused(tmp_path, data_path) -> None:
 def test_other_versions_are_warned_of(tmp_path, data_path, monkeypatch) -> None:
     fitted_run(data_path, tmp_path / "run.zarr", 2)
     monkeypatch.setattr(fingerprints, "versions", lambda: {"numpy": "0.0"})
-    with pytest.warns(UserWarning, match=r"numpy .* -> 0\.0.*not to the same bits"):
+    with pytest.warns(UserWarning, match=r"numpy .* -> 0\.0.*not bit-identical"):
         resumed(RunStore.open(tmp_path / "run.zarr"), as_source(data_path), SerialBackend(), Limits(3))
 
 
@@ -350,5 +350,5 @@ def test_where_nothing_could_be_kept_nobody_is_told_to_go_on(tmp_path, monkeypat
 
     model = mixture(max_laps=1).fit(clusters(0))
     monkeypatch.setattr(LocalPlace, "fill", full)
-    with pytest.raises(dpdist.CheckpointError, match=r"No space left.*nothing was kept there before.*begin again\."):
+    with pytest.raises(dpdist.CheckpointError, match=r"No space left.*nothing was stored there before.*start again\."):
         model.save(tmp_path / "model.zarr")

@@ -233,7 +233,7 @@ def test_convert_then_fit(folder) -> None:
         (["fit"], "fit needs data"),
         (
             ["fit", "rows.zarr", "--out", "rows.zarr"],
-            "exists and is no dpdist run, so it is not replaced; choose another name.",
+            "exists and is not a dpdist run, so it is not replaced; choose another name.",
         ),
         (
             ["fit", "rows.zarr", "--out", "x.zarr", "--pca", "9", "--serial"],
@@ -258,7 +258,10 @@ def test_convert_then_fit(folder) -> None:
         (["fit", "rows.zarr", "--out", "x.zarr", "--serial", "--workers", "2"], "--serial runs in this process"),
         (["resume", "nothing.zarr"], "no dpdist run or model"),
         (["show", "rows.zarr"], "no dpdist run or model"),
-        *(([command, "rows.npy"], "rows.npy is a file, or below one") for command in ("show", "status", "attach")),
+        *(
+            ([command, "rows.npy"], "rows.npy should be the folder of a run or model; it is a file")
+            for command in ("show", "status", "attach")
+        ),
         (["predict", "nothing.zarr", "rows.zarr"], "no dpdist run or model"),
         (["convert", "nothing.npy", "--out", "x.zarr"], "nothing.npy"),
     ],
@@ -425,7 +428,7 @@ def test_nothing_takes_the_place_of_what_it_is_made_from(folder, run, monkeypatc
         zarr.open_group(folder / "apart", mode="w").create_array("rows.zarr", data=np.load(folder / "rows.npy"))
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     sentence = told(folder, monkeypatch, capsys, *arguments)
-    refused = ("while it is being read", "is a run or model of dpdist", "is no dpdist run", "is not a report")
+    refused = ("while it is being read", "is a run or model of dpdist", "is not a dpdist run", "is not a report")
     refused += ("would become one of the input files of", "holds no unit costs")
     assert any(each in sentence for each in refused)
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before

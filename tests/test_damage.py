@@ -72,7 +72,9 @@ def test_damage_names_the_file_and_what_to_do(mixture, tmp_path, name) -> None:
     file.write_bytes(file.read_bytes().replace(b"}", b"} ", 1))
     with pytest.raises(CheckpointError) as caught:
         dpdist.resume(run, KINDS["mixture"].data)
-    way_back = f" To go back to the checkpoint before, if that is whole, remove {run}/commits/{store.number:06d}.json"
+    way_back = (
+        f" To return to the previous checkpoint, if it is not damaged, remove {run}/commits/{store.number:06d}.json"
+    )
     expected = f"{run}/{folder}/{part}zarr.json is damaged; restore it from a copy."
     assert str(caught.value) == expected + ("" if name == "problem" else way_back)
 
@@ -94,7 +96,7 @@ def test_a_run_that_went_on_while_it_was_read_is_not_damaged(mixture, tmp_path) 
     for _ in range(2):
         dpdist.resume(run, KINDS["mixture"].data, max_laps=RunStore.open(run).history().laps[-1].lap + 1)
     with pytest.raises(
-        CheckpointError, match=rf"run.zarr went on, or was removed, while checkpoint {store.number} was"
+        CheckpointError, match=rf"run.zarr was continued or removed while checkpoint {store.number} was"
     ):
         store.history()
 

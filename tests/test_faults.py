@@ -209,7 +209,7 @@ def test_a_target_that_cannot_be_written_to_is_named_and_can_still_be_read(rows,
 
 def test_a_path_below_a_file_is_refused(rows, tmp_path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(CheckpointError, match="is a file, or below one, and a run or model is a folder"):
+    with pytest.raises(CheckpointError, match="should be the folder of a run or model; it is a file, or in one"):
         prepared(rows, tmp_path / "file" / "run.zarr")
 
 
@@ -288,7 +288,9 @@ def test_a_damaged_commit_is_named_and_without_it_the_one_before_goes_on(rows, u
     file = damaged / commit_name(last)
     file.write_bytes(content)
     for call in (lambda: dpdist.load(damaged), lambda: gone_on(rows, damaged)):
-        with pytest.raises(CheckpointError, match=rf"{file} is damaged; .* remove it to go on from the checkpoint bef"):
+        with pytest.raises(
+            CheckpointError, match=rf"{file} is damaged; .* remove it to continue from the previous checkpoint"
+        ):
             call()
     file.unlink()
     assert RunStore.open(damaged).number == last - 1

@@ -205,9 +205,9 @@ def test_a_run_that_is_being_prepared_is_named_and_not_replaced_unasked(everythi
     begin = partial(run_of, *KINDS["labels"](), path)
     killed_after(monkeypatch, 2, begin)
     where = "data summary, 2 of 5 partitions"
-    with pytest.raises(OutputExistsError, match=f"being prepared .{where}.; go on with: dpdist resume"):
+    with pytest.raises(OutputExistsError, match=f"being prepared .{where}.; continue with: dpdist resume"):
         begin()
-    with pytest.raises(CheckpointError, match=f"preparing: {where}"):
+    with pytest.raises(CheckpointError, match=f"no checkpoint yet; the run is being prepared .{where}."):
         dpdist.load(path)
     shown, told = (CliRunner().invoke(app, [command, str(path)]) for command in ("show", "status"))
     words = " ".join(shown.stdout.split())  # however it was wrapped

@@ -278,7 +278,7 @@ def test_of_two_stores_in_one_process_the_later_one_writes(url) -> None:
     second.commit(3)
     second.release()
     first.release()
-    with pytest.raises(LeaseHeldError, match="another coordinator wrote to"):
+    with pytest.raises(LeaseHeldError, match="another coordinator has written to"):
         first.lock()
     assert Numbers.open(url).value == 3
 

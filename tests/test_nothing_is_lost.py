@@ -177,7 +177,7 @@ def foreign(tmp_path: Path) -> Path:
 
 def test_a_run_takes_the_place_of_runs_alone_and_nothing_else_takes_its(foreign: Path, run: Path) -> None:
     for write in (lambda: begun(foreign, clusters(0)), lambda: dpdist.load(run).save(foreign, overwrite=True)):
-        with pytest.raises(FileExistsError, match="exists and is no dpdist run, so it is not replaced"):
+        with pytest.raises(FileExistsError, match="exists and is not a dpdist run, so it is not replaced"):
             write()
     np.testing.assert_array_equal(zarr.open_array(foreign)[...], 1.0)
     before = dpdist.load(run).elbo_
@@ -309,5 +309,5 @@ def test_that_a_job_is_queued_again_is_told_before_its_cluster_goes() -> None:
 def test_damage_is_told_with_the_place_where_it_is(tmp_path: Path) -> None:
     place = LocalPlace(os.path.relpath(tmp_path / "run.zarr"))
     digests = place.fill("a/group", lambda group: None)
-    with pytest.raises(dpdist.CheckpointError, match=f"^{place.label}/a/group holds no value"):
+    with pytest.raises(dpdist.CheckpointError, match=f"^{place.label}/a/group has no value"):
         codec.read(place.group("a/group", digests))

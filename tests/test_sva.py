@@ -192,7 +192,7 @@ def test_a_likelihood_without_a_conjugate_prior_resumes_to_the_same_bits(tmp_pat
 def test_a_pass_resumes_from_before_its_first_round_and_after_its_last(tmp_path: Path, rows_path: str) -> None:
     whole = sva().fit(rows_path)
     sva().prepare(rows_path, checkpoint_path=tmp_path / "run.zarr")
-    with pytest.raises(dpdist.InputError, match=r"no finished lap yet; wait for one, or go on with: dpdist resume"):
+    with pytest.raises(dpdist.InputError, match=r"no finished lap yet; wait for one, or continue with: dpdist resume"):
         dpdist.load(tmp_path / "run.zarr")
     for _ in range(2):
         assert bits(dpdist.resume(tmp_path / "run.zarr", rows_path)) == bits(whole)

@@ -626,7 +626,7 @@ def test_numbers_too_large_for_their_squares_are_told() -> None:
 
 def test_a_file_where_a_run_should_be_is_told(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("1,2\n")
-    with pytest.raises(dpdist.CheckpointError, match="is a file, or below one, and a run or model is a folder"):
+    with pytest.raises(dpdist.CheckpointError, match="should be the folder of a run or model; it is a file, or in one"):
         open_run(tmp_path / "rows.csv")
 
 

@@ -85,7 +85,7 @@ def arrays_of(group: zarr.Group) -> Callable[[str], np.ndarray]:
 
     def found(path: str) -> np.ndarray:
         if path not in known:
-            raise CheckpointError(f"{group.store_path} holds no array '{path}'; the file is damaged or not dpdist's.")
+            raise CheckpointError(f"{group.store_path} has no array '{path}'; it is damaged or not from dpdist.")
         return known[path]
 
     return found
@@ -95,7 +95,7 @@ def subgroup(group: zarr.Group, name: str) -> zarr.Group:
     """The group `name` of `group`; raises :class:`CheckpointError` if it is missing."""
     node = group.get(name)
     if not isinstance(node, zarr.Group):
-        raise CheckpointError(f"{group.store_path} holds no group '{name}'; the file is damaged or not dpdist's.")
+        raise CheckpointError(f"{group.store_path} has no group '{name}'; it is damaged or not from dpdist.")
     return node
 
 

@@ -218,8 +218,8 @@ class RunStore(GenerationStore):
         """As :meth:`fitted`, but raises :class:`InputError` before the first lap."""
         fitted = self.fitted()
         if fitted is None:
-            way_on = f"wait for one, or go on with: dpdist resume {self.path}"
-            raise InputError(f"{self.path} holds no finished lap yet; {way_on}")
+            way_on = f"wait for one, or continue with: dpdist resume {self.path}"
+            raise InputError(f"{self.path} has no finished lap yet; {way_on}")
         return fitted
 
     def history(self) -> History:
@@ -238,7 +238,7 @@ class RunStore(GenerationStore):
             found = packs[kept.pack][kept.index]
             if not kept.turned:
                 return found
-            assert manifest.component_map is not None, "a batch summary is stored with what is to be applied to it"
+            assert manifest.component_map is not None, "a batch summary is stored with its component map"
             return manifest.component_map.batch_summary(found)
 
         state = replace(

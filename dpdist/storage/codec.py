@@ -31,7 +31,7 @@ from dpdist.storage.importing import fields_of, imported_enum, imported_part, is
 
 #: Version of the format; readers refuse any other.
 FORMAT = 13
-_BOUNDARIES = Stored(("word_boundary",), "where each word begins in the text, and the last one ends")
+_BOUNDARIES = Stored(("word_boundary",), "offset at which each word begins in the text, and the end of the last word")
 
 
 class _Held(NamedTuple):
@@ -80,7 +80,7 @@ def read(group: zarr.Group, kind: type = object) -> Any:
     """
     tree: Any = group.attrs.get("value")
     if tree is None:
-        raise CheckpointError(f"{group.store_path} holds no value; the file is damaged or not dpdist's.")
+        raise CheckpointError(f"{group.store_path} has no value; it is damaged or not from dpdist.")
     return _value(tree, arrays_of(group), kind)
 
 
@@ -139,8 +139,8 @@ def _tree(value: Any, path: str, told: str, arrays: _Arrays, stored: Stored | No
         pairs = enumerate(value.items())
         return {"dict": [[key, _tree(each, f"{path}.{_word(key, i)}", told, arrays)] for i, (key, each) in pairs]}
     raise InputError(
-        f"{told} should be a number, text, None, an array of numbers, a list or tuple of such, a dict of such by text "
-        f"or whole numbers, or a part of dpdist to be stored; got {type(value).__name__}. Give one of these."
+        f"{told} should be a number, a string, None, an array of numbers, a list, tuple or dict of these (with strings "
+        f"or whole numbers as keys), or a part of dpdist; got {type(value).__name__}. Give one of these."
     )
 
 
@@ -150,7 +150,7 @@ def _fields(value: Any, path: str, arrays: _Arrays) -> dict[str, Any]:
     names, known = fields_of(kind), declared(kind)
     if names is None:
         raise InputError(
-            f"{kind.__name__} should be a dataclass of its parameters, which is what is stored and read back; "
+            f"{kind.__name__} should be a dataclass, whose fields are stored and read back; "
             "decorate it with @dataclass(frozen=True, eq=False)."
         )
     found = {}
@@ -250,7 +250,7 @@ def _value(tree: Any, arrays: Callable[[str], np.ndarray], kind: type = object) 
             return tuple(_value(entries, arrays, kind))
         case {"dict": pairs}:
             return {key: _value(each, arrays) for key, each in pairs}
-    raise CheckpointError(f"a stored value says {sorted(tree)} of itself; the file is damaged or not dpdist's.")
+    raise CheckpointError(f"a stored value has unknown keys {sorted(tree)}; it is damaged or not from dpdist.")
 
 
 def _row(kind: Any, columns: dict[str, list[Any]], tree: dict[str, Any], arrays: Callable[[str], np.ndarray]) -> Any:

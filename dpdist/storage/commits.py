@@ -85,7 +85,7 @@ def read_commit(place: Place, number: int) -> Commit | None:
     data, label = place.read(commit_name(number)), f"{place.label}/{commit_name(number)}"
     if data is None:
         return None
-    remedy = "restore it from a copy, or remove it to go on from the checkpoint before."
+    remedy = "restore it from a copy, or remove it to continue from the previous checkpoint."
     found = unsealed(data, label, remedy)
     if found["number"] != number:
         raise CheckpointError(f"{label} is a copy of another commit; {remedy}")
@@ -101,22 +101,22 @@ def read_attributes(path: str | os.PathLike[str]) -> Commit:
     if attributes is None:
         if (where := preparation_told(place)) is not None:
             raise CheckpointError(
-                f"{path} holds no checkpoint yet, preparing: {where}; wait for it, or go on where it was killed with: "
-                f"dpdist resume {path}"
+                f"{path} has no checkpoint yet; the run is being prepared ({where}). Wait for it, or, if it was "
+                f"killed, continue with: dpdist resume {path}"
             )
         if place.names("requests"):
             raise CheckpointError(
-                f"{path} was submitted but has no checkpoint yet; see: dpdist status {path}, or go on if its job has "
-                f"ended: dpdist resume {path} --cluster FILE"
+                f"{path} was submitted but has no checkpoint yet; see: dpdist status {path}. If its job has ended, "
+                f"continue with: dpdist resume {path} --cluster FILE"
             )
         raise CheckpointError(
-            f"there is no dpdist run or model at {path}; check the path, or make one with: dpdist fit"
+            f"there is no dpdist run or model at {path}; check the path, or create one with: dpdist fit"
         )
     if attributes["format"] != codec.FORMAT:
         age = "newer" if attributes["format"] > codec.FORMAT else "older"
         raise CheckpointError(
             f"{path} was written in format {attributes['format']}, {age} than this dpdist reads "
-            f"({codec.FORMAT}); install the dpdist that wrote it, {attributes['versions'].get('dpdist', '?')}."
+            f"({codec.FORMAT}); install dpdist {attributes['versions'].get('dpdist', '?')}, which wrote it."
         )
     return attributes
 
@@ -138,7 +138,7 @@ def claim(path: str | os.PathLike[str], overwrite: bool) -> Place:
         require_unwritten(place)
         if (where := preparation_told(place)) is not None:
             raise OutputExistsError(
-                f"{path} was being prepared ({where}); go on with: dpdist resume {path}, or replace it with "
+                f"{path} was being prepared ({where}); continue with: dpdist resume {path}, or replace it with "
                 "overwrite=True."
             )
         raise OutputExistsError(f"{path} exists; choose another name, or replace it with overwrite=True.")
@@ -147,7 +147,7 @@ def claim(path: str | os.PathLike[str], overwrite: bool) -> Place:
     else:
         refuse_within_run(place.where)
     if not free and not is_run:
-        raise OutputExistsError(f"{path} exists and is no dpdist run, so it is not replaced; choose another name.")
+        raise OutputExistsError(f"{path} exists and is not a dpdist run, so it is not replaced; choose another name.")
     return place
 
 
@@ -166,7 +166,7 @@ def preparation_told(place: Place) -> str | None:
         data = None if commits(place) else place.read(PREPARING)
     if data is None:
         return None
-    remedy = "remove it, and begin the run again."
+    remedy = "remove it and start the run again."
     told: str = unsealed(data, f"{place.label}/{PREPARING}", remedy).get("told", "begun")
     return told
 
@@ -205,12 +205,12 @@ def writable(place: Place) -> Iterator[None]:
 
 def _after_failure(place: Place) -> str:
     """What is still stored after a failed write, and what to do; continues a message after a semicolon."""
-    remedy, begun = "Make room or see to it that it can be written to", True
+    remedy, begun = "Free disk space or make the folder writable", True
     with contextlib.suppress(CheckpointError, ValueError, OSError):
         begun = _is_run(place)
     if begun:
-        return f"the one before is intact. {remedy}, then: dpdist resume {place.label}, or what was asked of it again"
-    return f"nothing was kept there before. {remedy}, then begin again."
+        return f"the previous one is intact. {remedy}, then run: dpdist resume {place.label}, or repeat the command"
+    return f"nothing was stored there before. {remedy}, then start again."
 
 
 @contextlib.contextmanager
@@ -219,10 +219,12 @@ def readable(place: Place) -> Iterator[None]:
     try:
         yield
     except NotADirectoryError as error:
-        told = f"{place.label} is a file, or below one, and a run or model is a folder; give the one that a fit wrote."
+        told = (
+            f"{place.label} should be the folder of a run or model; it is a file, or in one. Give the folder of a fit."
+        )
         raise CheckpointError(told) from error
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"{place.label} cannot be read ({_words(error)}); see to it, then try again.") from error
+        raise CheckpointError(f"{place.label} cannot be read ({_words(error)}); correct this and try again.") from error
 
 
 def _words(error: Exception) -> str:

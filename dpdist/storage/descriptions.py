@@ -43,17 +43,17 @@ def check_description(found: Description, features: int, describer: object) -> N
 def _wrong(name: str, dims: tuple[str, ...], values: np.ndarray, sizes: dict[str, int]) -> str:
     """An error message for a described array, given the sizes of the earlier dimensions; empty if it is valid."""
     if not name.isidentifier() or name in TAKEN:
-        return f"an array should have a name of its own, a word other than {', '.join(sorted(TAKEN))}; got '{name}'."
+        return f"the name of an array should be an identifier other than {', '.join(sorted(TAKEN))}; got '{name}'."
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "biuf":
         return f"{name} should be an array of numbers; got {type(values).__name__}."
     if len(dims) != values.ndim or len(set(dims)) != len(dims) or dims[:1] != ("component",):
         return (
-            f"{name} should have one name for each of its {values.ndim} dimensions, all different and 'component' the "
-            f"first; got {dims}."
+            f"{name} should have a different name for each of its {values.ndim} dimensions, with 'component' first; "
+            f"got {dims}."
         )
     other = [dim for dim, size in zip(dims, values.shape, strict=True) if sizes.get(dim, size) != size]
     if other:
-        return f"{name} should have as many entries along '{other[0]}' as there are elsewhere; name it otherwise."
+        return f"dimension '{other[0]}' of {name} has another length in other arrays; rename this dimension."
     return ""
 
 
@@ -61,7 +61,7 @@ def described_as(name: str, dims: tuple[str, ...]) -> Stored:
     """The declaration of a described array: from :data:`KNOWN` if it has the same dimensions, otherwise a generic
     one."""
     listed = KNOWN.get(name)
-    own = Stored(dims, f"{name} of a component, as its likelihood describes it")
+    own = Stored(dims, f"{name} of a component, from its likelihood")
     return listed if listed is not None and listed.dims == dims else own
 
 

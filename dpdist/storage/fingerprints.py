@@ -18,8 +18,7 @@ def require_same_identity(before: Mapping[str, object], source: Source, path: st
     if changed:
         told = "; ".join(f"{name} was {before[name]}, is {now.get(name)}" for name in changed)
         raise CheckpointError(
-            f"the data changed since the checkpoint in {path} ({told}); "
-            "give the data it began with, or start a new run."
+            f"the data changed since the checkpoint in {path} ({told}); give the original data, or start a new run."
         )
 
 
@@ -29,8 +28,8 @@ def warn_of_versions(then: Mapping[str, str]) -> None:
     other = [f"{name} {then.get(name)} -> {now[name]}" for name in now if now[name] != then.get(name)]
     if other:
         warnings.warn(
-            f"resuming with other versions than the run began with ({', '.join(other)}): "
-            "results are right, but not to the same bits.",
+            f"package versions changed since the start of the run ({', '.join(other)}): "
+            "results are correct, but not bit-identical.",
             stacklevel=4,
         )
 

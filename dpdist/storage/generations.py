@@ -90,7 +90,7 @@ class GenerationStore:
         if methods and store.method not in methods:
             needed = " or ".join(f"'{method}'" for method in methods)
             raise CheckpointError(
-                f"{path} holds a model made by '{store.method}' where one by {needed} is needed; give another."
+                f"{path} should be a model made by {needed}; it was made by '{store.method}'. Give another one."
             )
         return store
 
@@ -169,7 +169,7 @@ class GenerationStore:
     def _arrive(self, lease: Lease) -> None:
         """Update this store to the state left by the previous writer."""
         if self._held not in (0, lease.number - 1):
-            raise LeaseHeldError(f"another coordinator wrote to {self.path} meanwhile; see: dpdist status {self.path}")
+            raise LeaseHeldError(f"another coordinator has written to {self.path}; see: dpdist status {self.path}")
         numbers = commits(self.place)
         if lease.usurped and numbers:
             self._fence(numbers[-1])
@@ -226,11 +226,11 @@ class GenerationStore:
     def _told(self, name: str, error: CheckpointError) -> str:
         """The error message for an unreadable group; damage of the problem affects all generations."""
         if self.number not in (0, *commits(self.place)):
-            return f"{self.path} went on, or was removed, while checkpoint {self.number} was read; try again."
+            return f"{self.path} was continued or removed while checkpoint {self.number} was read; try again."
         if name == self.attributes["problem"]:
             return str(error)
         last = f"{self.path}/{commit_name(self.number)}"
-        return f"{error} To go back to the checkpoint before, if that is whole, remove {last}"
+        return f"{error} To return to the previous checkpoint, if it is not damaged, remove {last}"
 
     def add_object(self, name: str, write: Callable[[zarr.Group], None]) -> None:
         """Write an immutable part that later generations may name.
@@ -339,7 +339,7 @@ class GenerationStore:
         base = self.attributes["base"]
         found = read_commit(self.place, base)
         if found is None:
-            raise CheckpointError(f"{self.path}/{commit_name(base)} is gone; restore it, or begin anew.")
+            raise CheckpointError(f"{self.path}/{commit_name(base)} is missing; restore it or start a new run.")
         self.attributes = {**found, "number": self.number, "base": base}
 
     @property

@@ -28,12 +28,12 @@ class LapRow(NamedTuple):
     """A lap, or a round of a sequential pass."""
 
     lap: Annotated[int, Stored(("lap",), "number of a lap, or of a round of partitions")]
-    rows: Annotated[float, Stored(("lap",), "rows in all, each counting as its weight; of a pass rows passed so far")]
-    units: Annotated[float, Stored(("lap",), "rows or tokens that the ELBO is of")]
-    elbo: Annotated[float, Stored(("lap",), "ELBO after the lap's moves, whole data; NaN where there is none", "nat")]
-    elbo_before_moves: Annotated[float, Stored(("lap",), "the same before the lap's moves", "nat")]
-    n_components: Annotated[int, Stored(("lap",), "components after the lap")]
-    seconds: Annotated[float, Stored(("lap",), "wall time of the lap, evaluation apart", "s")]
+    rows: Annotated[float, Stored(("lap",), "sum of row weights; in a sequential pass, of the rows so far")]
+    units: Annotated[float, Stored(("lap",), "number of rows or tokens that the ELBO covers")]
+    elbo: Annotated[float, Stored(("lap",), "ELBO of the whole data after the lap's moves; NaN if undefined", "nat")]
+    elbo_before_moves: Annotated[float, Stored(("lap",), "ELBO of the whole data before the lap's moves", "nat")]
+    n_components: Annotated[int, Stored(("lap",), "number of components after the lap")]
+    seconds: Annotated[float, Stored(("lap",), "wall time of the lap, without evaluation", "s")]
     holdout_score: Annotated[
         float, Stored(("lap",), "mean log predictive density of held-out rows; NaN where they were not scored", "nat")
     ]
@@ -54,23 +54,23 @@ class LapTimes(NamedTuple):
     """The seconds of a lap by phase, on workers and at the coordinator, and the number of threads of workers."""
 
     load: Annotated[float, Stored(("lap",), "seconds of reading partitions", "s", "load_seconds")]
-    local_step: Annotated[float, Stored(("lap",), "seconds of local steps, loading apart", "s", "local_step_seconds")]
+    local_step: Annotated[float, Stored(("lap",), "seconds of local steps, without loading", "s", "local_step_seconds")]
     sums: Annotated[float, Stored(("lap",), "seconds of adding summaries", "s", "sum_seconds")]
-    global_step: Annotated[float, Stored(("lap",), "seconds of making posteriors", "s", "global_step_seconds")]
+    global_step: Annotated[float, Stored(("lap",), "seconds of computing posteriors", "s", "global_step_seconds")]
     moves: Annotated[float, Stored(("lap",), "seconds of proposing and judging moves", "s", "move_seconds")]
     score: Annotated[float, Stored(("lap",), "seconds of scoring held-out rows", "s", "score_seconds")]
     checkpoint: Annotated[
-        float, Stored(("lap",), "seconds of writing checkpoints beside the lap", "s", "checkpoint_seconds")
+        float, Stored(("lap",), "seconds of writing checkpoints during the lap", "s", "checkpoint_seconds")
     ]
     waiting: Annotated[
         float,
-        Stored(("lap",), "seconds that the coordinator waited for workers or sent to them", "s", "waiting_seconds"),
+        Stored(("lap",), "seconds of waiting for workers or sending to them", "s", "waiting_seconds"),
     ]
     workers: Annotated[
-        float, Stored(("lap",), "seconds that workers' threads were busy; part of the above", "s", "worker_seconds")
+        float, Stored(("lap",), "busy seconds of worker threads, also counted above", "s", "worker_seconds")
     ]
     threads: Annotated[
-        int, Stored(("lap",), "threads of workers; 0 if work was done in one process", name="worker_threads")
+        int, Stored(("lap",), "number of worker threads; 0 if one process did all work", name="worker_threads")
     ]
 
     @classmethod
@@ -88,20 +88,20 @@ UNTIMED = LapTimes.of({}, 0.0, 0)
 class ProposalRow(NamedTuple):
     """A judged proposal."""
 
-    lap: Annotated[int, Stored(("proposal",), "lap that judged a proposal", name="proposal_lap")]
+    lap: Annotated[int, Stored(("proposal",), "lap in which the proposal was judged", name="proposal_lap")]
     kind: Annotated[str, Stored(("proposal",), "kind of the proposal", name="proposal_kind")]
-    reason: Annotated[Reason, Stored(("proposal",), "what became of the proposal", name="proposal_reason")]
+    reason: Annotated[Reason, Stored(("proposal",), "outcome of the proposal", name="proposal_reason")]
     gain: Annotated[
-        float, Stored(("proposal",), "its exact gain; NaN where none was asked for", "nat", "proposal_gain")
+        float, Stored(("proposal",), "exact gain of the proposal; NaN if not computed", "nat", "proposal_gain")
     ]
     component: Annotated[
-        int, Stored(("proposal",), "id of the first component it would replace", name="proposal_component")
+        int, Stored(("proposal",), "id of the first component to be replaced", name="proposal_component")
     ]
     members: Annotated[
         tuple[int, ...],
         Stored(
             ("member",),
-            "ids of all components that proposals would replace, one proposal's after the other's",
+            "ids of all components that proposals would replace, concatenated in the order of proposals",
             name="proposal_members",
         ),
     ]
@@ -258,4 +258,4 @@ def _rows(group: zarr.Group, stored: Callable[[str], np.ndarray], kind: type[Row
 
 _REASONS = tuple(Reason)
 #: The number of members of each proposal.
-_SIZES, _SIZE = "proposal_size", Stored(("proposal",), "components that a proposal would replace")
+_SIZES, _SIZE = "proposal_size", Stored(("proposal",), "number of components that the proposal would replace")

@@ -47,8 +47,8 @@ def path_of_class(kind: type) -> str:
             if _find(path) is kind:
                 return path
     raise InputError(
-        f"{kind.__name__} should be defined at the top of a module that can be imported, by which a stored model "
-        f"finds it again; got {kind.__module__}.{kind.__qualname__}. Move it there, out of any function."
+        f"{kind.__name__} should be defined at the top level of an importable module, where a stored model can find "
+        f"it; got {kind.__module__}.{kind.__qualname__}. Move it there, out of any function."
     )
 
 
@@ -60,7 +60,7 @@ def imported_part(path: str, kind: type = object) -> Any:
 
 def imported_enum(path: str) -> Any:
     """An enumeration of dpdist; raises as :func:`imported_class`."""
-    return _imported(path, lambda found: issubclass(found, Enum) and is_own(found), "enumeration of dpdist's")
+    return _imported(path, lambda found: issubclass(found, Enum) and is_own(found), "enumeration of dpdist")
 
 
 def imported_class(path: str, kinds: tuple[type, ...]) -> Any:
@@ -82,8 +82,8 @@ def made(kind: Any, values: dict[str, Any]) -> Any:
         raise
     except Exception as error:
         raise CheckpointError(
-            f"{kind.__name__} does not take the parameters that the model stores, {', '.join(values) or 'none'} "
-            f"({error}); use the version of it that the model was made with."
+            f"{kind.__name__} does not accept the parameters stored with the model, {', '.join(values) or 'none'} "
+            f"({error}); use the version of {kind.__name__} with which the model was made."
         ) from error
 
 
@@ -99,8 +99,8 @@ def _imported(path: str, holds: Callable[[type], bool], wanted: str) -> Any:
         ) from error
     if not (isinstance(found, type) and holds(found)):
         raise CheckpointError(
-            f"the model names {module}.{name}, which is no {wanted} and is not used; the file is damaged or not "
-            "dpdist's, or the class has changed."
+            f"the model refers to {module}.{name}, which is not the expected {wanted} and is not used; the file is "
+            "damaged or not from dpdist, or the class has changed."
         )
     return found
 

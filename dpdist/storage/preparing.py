@@ -141,13 +141,13 @@ class PreparationStore:
             data, numbers = place.read(PREPARING), commits(place)
         if data is None:
             return None
-        told = unsealed(data, f"{place.label}/{PREPARING}", "remove it, and begin the run again.")
+        told = unsealed(data, f"{place.label}/{PREPARING}", "remove it and start the run again.")
         if told["after"] < max(numbers, default=0):
             return None
         if told["format"] != codec.FORMAT:
             raise CheckpointError(
-                f"{place.label} was being prepared by dpdist {told['versions'].get('dpdist', '?')}, which stores runs "
-                "otherwise than this one; go on with that, or begin the run again with overwrite=True."
+                f"{place.label} was being prepared by dpdist {told['versions'].get('dpdist', '?')}, which uses another "
+                "storage format; continue with that version, or start the run again with overwrite=True."
             )
         return cls(place, cast(PreparationManifest, told))
 
