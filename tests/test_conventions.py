@@ -99,7 +99,7 @@ def test_attributes_and_criteria_are_those_of_scikit_learn(family: str) -> None:
     known = GaussianMixture(model.n_components_, covariance_type=kind, means_init=model.means_).fit(x)
     np.testing.assert_allclose(model.means_, known.means_, atol=0.1)
     if kind == "spherical":
-        with pytest.raises(AttributeError, match=r"no covariances_; components_ has mean"):
+        with pytest.raises(AttributeError, match=r"no covariances_; use components_, which has mean"):
             _ = model.covariances_
     else:
         np.testing.assert_allclose(model.covariances_, known.covariances_, rtol=0.2, atol=0.1)

@@ -122,7 +122,7 @@ def test_of_a_file_with_further_columns_those_of_the_fit_are_taken_whoever_asks(
 def test_a_cut_does_not_go_on_by_itself() -> None:
     model = dpdist.SVA(random_state=0).fit(clusters(0))
     model.tree(clusters(0))
-    with pytest.raises(dpdist.InputError, match="a cut does not go on by itself"):
+    with pytest.raises(dpdist.InputError, match="a cut cannot be continued"):
         model.cut(1).partial_fit(clusters(1))
 
 

@@ -294,7 +294,7 @@ def test_the_tree_is_kept_with_the_model_and_gone_with_another_lap(tmp_path) -> 
     loaded = dpdist.load(tmp_path / "model.zarr")
     np.testing.assert_array_equal(loaded.tree_.linkage, tree.linkage)
     np.testing.assert_array_equal(loaded.cut(2).predict_proba(x), model.cut(2).predict_proba(x))
-    with pytest.raises(dpdist.InputError, match="save that, with its tree"):
+    with pytest.raises(dpdist.InputError, match="save its model with the tree"):
         model.cut(2).save(tmp_path / "cut.zarr")
     for wrong in ({"n_clusters": 0}, {"n_clusters": 99}, {"elbo_loss": -1.0}, {"min_cluster_size": 0}):
         with pytest.raises(dpdist.InputError, match=next(iter(wrong))):

@@ -219,7 +219,7 @@ def test_a_tree_is_shown_once_it_is_grown(folder, tmp_path) -> None:
     assert found.tree.elbo == tuple(tree.elbo)
     assert 'data-chart="tree"' in page_of(found)
     assert plot.tree(tmp_path / "grown.zarr", n_clusters=2).get_ylabel().startswith("ELBO")
-    assert "a cut makes 2" in model.cut(2)._repr_html_()
+    assert "cut to 2 clusters" in model.cut(2)._repr_html_()
 
 
 def test_what_topics_show(folder, figures) -> None:

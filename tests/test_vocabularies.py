@@ -99,7 +99,7 @@ def test_models_of_arrays_have_no_words(tmp_path: Path) -> None:
     model.save(tmp_path / "model.zarr")
     for each in (model, dpdist.load(tmp_path / "model.zarr")):
         assert each.vocabulary_ is None and each.top_words(VOCABULARY, 2) == model.top_words(VOCABULARY, 2)
-        with pytest.raises(InputError, match="the words are not known"):
+        with pytest.raises(InputError, match="the words are unknown, because the fit had no vocabulary"):
             each.top_words()
     assert shown_values(str(tmp_path / "model.zarr"))["top_words"] is None
 

@@ -96,7 +96,7 @@ class Clustering(DensityMixin, Estimator[Asks]):
         try:
             threshold = self._threshold(None)
         except InputError as error:
-            raise AttributeError(f"no components are known to be of scattered rows: {error}") from error
+            raise AttributeError(f"scattered_ cannot be computed: {error}") from error
         return ~self._predictor.any_of_groups(~threshold.scattered)
 
     def _threshold(self, rate: float | None) -> Threshold:
@@ -114,7 +114,7 @@ class Clustering(DensityMixin, Estimator[Asks]):
         They take another pass over the rows, so they are computed at the first access, from the rows of the fit. The
         estimator holds a reference to these; copies, pickles and saved models do not.
         """
-        return self.predict(self._rows_of_fit("labels_ are", "predict(x)"))
+        return self.predict(self._rows_of_fit("labels_", "predict(x)"))
 
     def predict_proba(self, x: object) -> np.ndarray:
         """Responsibilities of the components for each row, (N, K)."""
@@ -154,7 +154,7 @@ class Clustering(DensityMixin, Estimator[Asks]):
         tree : the ELBO of every level, a ``linkage`` for SciPy, and distances between clusters
         """
         check_is_fitted(self)
-        rows = self._rows_of_fit("a tree is by default", "tree(x)") if x is None else x
+        rows = self._rows_of_fit("tree()", "tree(x)") if x is None else x
         source = self._rows_like_fitted(rows, sample_weight)
         self.tree_ = grow_tree(self._predictor, source, default_backend(), self._problem.seed)
         return self.tree_
@@ -201,7 +201,7 @@ class Clustering(DensityMixin, Estimator[Asks]):
             If this is a cut of a model.
         """
         if isinstance(getattr(self, "_predictor", None), Cut):
-            raise InputError("a cut is made anew from its model; save that, with its tree, and cut what is loaded.")
+            raise InputError("a cut cannot be saved; save its model with the tree, and cut the loaded model again.")
         super().save(path, overwrite)
 
     def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -249,15 +249,15 @@ class Clustering(DensityMixin, Estimator[Asks]):
         for name in names:
             if name in described:
                 return described[name][1]
-        raise AttributeError(f"this family has no {asked}; components_ has {', '.join(described)}. Use these.")
+        raise AttributeError(f"this family has no {asked}; use components_, which has {', '.join(described)}.")
 
     def _rows_of_fit(self, told: str, otherwise: str) -> object:
         """The rows of the fit; raises :class:`AttributeError`, whose message begins with `told`, if none are held."""
         check_is_fitted(self)
         if "_rows" not in self.__dict__:
             raise AttributeError(
-                f"{told} of the rows that fit was given as a whole in this process; there are none here. "
-                f"Use {otherwise}."
+                f"{told} needs the rows of the fit, which only an estimator that was fitted in this process to all "
+                f"rows at once keeps. Use {otherwise}."
             )
         return self._rows
 

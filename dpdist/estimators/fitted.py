@@ -44,7 +44,7 @@ from dpdist.storage.history import History
 from dpdist.storage.importing import path_of_class
 
 _SECONDS = Wanted(
-    "a number from zero on, or infinite",
+    "a number of zero or more, or infinite",
     lambda value: (isinstance(value, float) and value == math.inf) or (is_number(value) and value >= 0),
     float,
 )
@@ -184,7 +184,7 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
         fitted = self._fitted._replace(stop=self._fitted.stop or self._broken_off)
         label, tree = type(self).__name__, vars(self).get("tree_")
         if "groups_" in vars(self):
-            label += f", of whose clusters a cut makes {int(self.groups_.max()) + 1}"
+            label += f", cut to {int(self.groups_.max()) + 1} clusters"
         return View(label, self._problem, self._history, fitted, self._parameters(), self._chosen, tree=tree)
 
     def _html_repr(self) -> str:

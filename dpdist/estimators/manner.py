@@ -14,7 +14,9 @@ class Manner:
     """Parameters that control how a fit is displayed."""
 
     verbose: bool = setting(
-        False, FLAG, "Whether a fit draws a bar with the time left and a line a lap, in terminals and notebooks."
+        False,
+        FLAG,
+        "Whether a fit shows a progress bar with the remaining time and a line per lap, in terminals and notebooks.",
     )
 
     def __post_init__(self) -> None:
@@ -26,11 +28,9 @@ class Starts(Manner):
     """Parameters that control how many fits are made and from which model each starts."""
 
     n_init: int = setting(
-        1, COUNT, "Fits by ``fit``, each with another key of its draws, of which that of the highest ELBO is kept."
+        1, COUNT, "Number of fits by ``fit``, each with another random seed; the one with the highest ELBO is kept."
     )
-    warm_start: bool = setting(
-        False, FLAG, "Whether a fitted estimator that is fitted again begins with the clusters it has."
-    )
+    warm_start: bool = setting(False, FLAG, "Whether a new fit of a fitted estimator starts from its clusters.")
 
     def seeds(self, seed: int) -> list[int]:
         """Seeds of the `n_init` fits; the first is `seed`."""

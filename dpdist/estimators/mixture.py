@@ -139,10 +139,10 @@ class Mixture(Clustering[FitSpec]):
         -------
         stability : Jaccard coefficients (refits, K), and the number of clusters of each refit
         """
-        rows = self._rows_of_fit("stability is by default that", "stability(x)") if x is None else x
+        rows = self._rows_of_fit("stability()", "stability(x)") if x is None else x
         model: Predictor = self._predictor
         if not isinstance(model, MixturePredictor):
-            raise InputError("a cut has no laps of its own to refit it by; ask the model that it was cut from.")
+            raise InputError("a cut cannot be refitted; use stability of the model from which it was cut.")
         source = self._rows_like_fitted(rows, sample_weight)
         self.stability_ = refit(self._problem, model, source, default_backend(), refits, max_laps)
         return self.stability_

@@ -148,7 +148,7 @@ class SVA(Clustering[SVASpec]):
             If the rows do not match the earlier ones, or this is a cut of a model.
         """
         if isinstance(getattr(self, "_predictor", None), Cut):
-            raise InputError("a cut does not go on by itself; pass over more rows with its model, and cut that again.")
+            raise InputError("a cut cannot be continued; call partial_fit of the original model, and cut it again.")
         self._advance(x, sample_weight)
         self._end_pass()
         return self
@@ -180,8 +180,8 @@ class SVA(Clustering[SVASpec]):
     def _fit_stream(self, blocks: Iterator[object], sample_weight: npt.ArrayLike | None, holdout: object) -> Self:
         if sample_weight is not None or holdout is not None:
             raise InputError(
-                "sample_weight and holdout go with data that can be read again; for a stream, call partial_fit with "
-                "each block's weights, and score between blocks."
+                "sample_weight and holdout need data that can be read again; got a stream. Call partial_fit with the "
+                "weights of each block, and score between blocks."
             )
         anew = self.__sklearn_clone__()
         try:
@@ -193,7 +193,7 @@ class SVA(Clustering[SVASpec]):
                 self.adopt(anew._problem, anew._fitted, anew._history, anew._chosen)
             raise
         if not anew.__sklearn_is_fitted__():
-            raise InputError("a pass needs at least one row; the stream had none. Check where it begins.")
+            raise InputError("a pass needs at least one row; the stream had none. Check its source.")
         anew._end_pass()
         self.adopt(anew._problem, anew._fitted, anew._history, anew._chosen)
         return self

@@ -98,12 +98,12 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimato
         check_is_fitted(self)
         known = self.vocabulary_ if vocabulary is None else vocabulary
         if known is None:
-            raise InputError("the words are not known, for the model was fitted to no corpus; give the vocabulary.")
+            raise InputError("the words are unknown, because the fit had no vocabulary; give the vocabulary.")
         words, known = COUNT.take("words", words), _WORDS.take("vocabulary", known)
         if len(known) != self.n_features_in_:
             raise InputError(
                 f"the vocabulary should have a word for each of {self.n_features_in_} columns; got {len(known)}. "
-                "Give it as it was when the documents were counted."
+                "Give the vocabulary with which the documents were counted."
             )
         return top_words(self.components_, known, words)
 
@@ -189,4 +189,4 @@ def _are_words(words: object) -> bool:
 
 
 #: The check of a vocabulary.
-_WORDS = Wanted("a sequence of words, one a column", _are_words, list)
+_WORDS = Wanted("a sequence of words, one per column", _are_words, list)
