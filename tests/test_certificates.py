@@ -163,10 +163,10 @@ def _no_key(folder: Path) -> None:
         (_open_key, "client.key has mode 0644"),
         (_open_authority, "ca.key has mode 0640"),
         (_ending, "within 7 days"),
-        (_foreign, "worker.pem, its key and .* do not go together"),
-        (_mixed_up, "scheduler.pem, its key and .* do not go together .*MISMATCH"),
-        (_not_pem, "scheduler.pem, its key .* do not go together"),
-        (_no_authority, "ca.pem do not go together"),
+        (_foreign, "worker.pem, its key and .* do not fit together"),
+        (_mixed_up, "scheduler.pem, its key and .* do not fit together .*MISMATCH"),
+        (_not_pem, "scheduler.pem, its key .* do not fit together"),
+        (_no_authority, "ca.pem do not fit together"),
         (_no_key, "scheduler.pem, its key and"),
     ],
 )
@@ -185,4 +185,4 @@ def test_a_certificate_out_of_its_time_is_reported(folder, monkeypatch, shift) -
             return super().now(zone) + timedelta(days=shift)
 
     monkeypatch.setattr("dpdist.cluster.certificates.datetime", Clock)
-    assert any("check its clock, or make new ones" in fault for fault in certificate_faults(folder))
+    assert any("check the clock, or make new certificates" in fault for fault in certificate_faults(folder))

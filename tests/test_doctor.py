@@ -283,4 +283,4 @@ class _Forgetful(LocalPlace):
 def test_a_place_is_judged_by_what_it_keeps(tmp_path) -> None:
     assert try_place(LocalPlace(tmp_path)) == []
     first, second, third = try_place(_Forgetful(tmp_path))
-    assert "does not give back" in first and "created twice" in second and "keeps files" in third
+    assert "does not return" in first and "create the same file" in second and "still lists files" in third

@@ -176,9 +176,9 @@ def test_pods_use_mutual_tls_unless_the_configuration_says_not_to(role: str) -> 
 
 
 def test_tls_is_not_left_out_by_leaving_it_out() -> None:
-    with pytest.raises(InputError, match=r"certificates_secret is needed: .*kubectl create secret.*tls = false"):
+    with pytest.raises(InputError, match=r"certificates_secret is required: .*kubectl create secret.*tls = false"):
         config_of({"type": "kubernetes", "image": "dpdist:1"})
-    with pytest.raises(InputError, match="certificates reach pods by certificates_secret, not by files"):
+    with pytest.raises(InputError, match="pods get certificates from certificates_secret, not from files"):
         config_of(PLAIN, security={"certificates": "certs"})
 
 
@@ -262,9 +262,9 @@ def test_shipped_settings_reach_dask_in_a_pod() -> None:
         ({"image": ""}, "setting image"),
         ({"n_workers": 0}, "setting n_workers: .* got 0"),
         ({"name": "Not_A_Name"}, "setting name"),
-        ({"workers": 3}, "there is no such setting; known are .*n_workers"),
-        ({"resources": {"memory": "lots"}}, "a quantity of memory such as 4Gi, 512Mi or more; got 'lots'"),
-        ({"resources": {"memory": "100Mi"}}, "512Mi or more; got '100Mi'"),
+        ({"workers": 3}, "there is no such setting; known settings are .*n_workers"),
+        ({"resources": {"memory": "lots"}}, "a quantity of memory such as 4Gi, at least 512Mi; got 'lots'"),
+        ({"resources": {"memory": "100Mi"}}, "at least 512Mi; got '100Mi'"),
     ],
 )
 def test_a_wrong_setting_is_a_sentence(more: dict[str, Any], sentence: str) -> None:
@@ -299,7 +299,7 @@ def test_a_run_may_be_where_all_pods_find_it(out: str) -> None:
 def test_a_run_is_refused_where_pods_would_lose_it(mount: dict[str, Any], volume: dict[str, Any], out: str) -> None:
     pod = {"volumes": [{"name": "runs", **(volume or {"persistentVolumeClaim": {"claimName": "runs"}})}]}
     container = {"volumeMounts": [{"name": "runs", "mountPath": "/runs", **mount}]}
-    with pytest.raises(InputError, match=f"pods share no folder for {out} that .* give an out such as s3://"):
+    with pytest.raises(InputError, match=f"{out} should be storage that all pods .* give an out such as s3://"):
         config_of(PLAIN, pod=pod, container=container).check_run_path(out)
 
 
@@ -354,7 +354,7 @@ def test_an_api_that_refuses_or_is_not_there_is_a_sentence(
     gone["clusters"][0]["cluster"]["server"] = f"http://127.0.0.1:{free_port()}"
     (tmp_path / "gone").write_text(json.dumps(gone))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "gone"))
-    with pytest.raises(InputError, match="no Kubernetes API answers"), kubernetes("default"):
+    with pytest.raises(InputError, match="the Kubernetes API does not answer"), kubernetes("default"):
         pass
 
 
@@ -437,7 +437,7 @@ def test_a_cluster_of_somebody_else_is_left_alone(api: EmulatedKubernetes, monke
         kubernetes_object(connection, "DaskCluster", other).create()
     with (
         pytest.warns(UserWarning, match="runs without TLS"),
-        pytest.raises(InputError, match="there is a DaskCluster dpdist in namespace default already"),
+        pytest.raises(InputError, match="a DaskCluster dpdist exists already in namespace default"),
     ):
         config.launch()
     assert [each["spec"] for each in api.manifests(CLUSTERS)] == [{"mine": True}]
@@ -470,7 +470,7 @@ def test_pods_that_do_not_start_are_named_with_their_trouble(
 
 
 def test_outside_a_pod_certificates_are_missed_before_anything_is_created(api: EmulatedKubernetes) -> None:
-    with pytest.raises(InputError, match="reached from a pod, as dpdist submit makes"):
+    with pytest.raises(InputError, match="reached only from a pod, such as dpdist submit creates"):
         config_of(PLAIN).launch()
     assert api.manifests(CLUSTERS) == []
 
@@ -488,7 +488,7 @@ def test_a_coordinator_is_submitted_watched_and_cancelled(api: EmulatedKubernete
     container = manifest["spec"]["template"]["spec"]["containers"][0]
     assert container["command"] == ["python", *COMMAND[1:]]
     again = submitter_of(job)
-    assert again.state(job) == (JobState.WAITING, "its pod is not started yet")
+    assert again.state(job) == (JobState.WAITING, "its pod has not started yet")
     pod = {
         "metadata": {"name": "p", "namespace": "science"},
         "spec": {"nodeName": "n1"},

@@ -573,7 +573,7 @@ class WithoutDpdist:
 def test_a_scheduler_without_dpdist_is_told_of_and_passes_events_on() -> None:
     client = WithoutDpdist()
     outlet = SchedulerOutlet(lambda: client)
-    with pytest.warns(UserWarning, match="should have this version of dpdist to show its metrics"):
+    with pytest.warns(UserWarning, match="needs this version of dpdist to show metrics"):
         assert outlet.send(lap(1))
     assert outlet.send(lap(2))
     assert client.logged == [to_dict(lap(1)), to_dict(lap(2))]

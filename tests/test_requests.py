@@ -215,7 +215,7 @@ def test_a_request_that_was_killed_is_for_the_run_that_it_asks_for(folder, dying
     assert open_run("run.zarr").method == "memoized"
     assert submitted(dying, "resume", "run.zarr") == 0
     assert open_run("run.zarr").method == "sequential"
-    assert "has ended (all rows were passed); add others with: dpdist extend" in dying("resume", "run.zarr")
+    assert "has ended (all rows were passed); add more data with: dpdist extend" in dying("resume", "run.zarr")
 
 
 def test_an_end_is_believed_without_the_record_of_its_job(folder, dying, here) -> None:
@@ -233,7 +233,7 @@ def test_whoever_goes_on_with_a_submitted_run_is_told_to_end(recorded, folder, d
     dying(*FIT)
     if not recorded:
         forget(place_of("run.zarr"), 1, Job)
-    record(place_of("run.zarr"), 1, End(143, "stopped as it was told"))
+    record(place_of("run.zarr"), 1, End(143, "stopped on request"))
     line = "import sys, time; from dpdist.core.lease import take_lease; from dpdist.core.places import place_of;"
     waits = [
         sys.executable,
@@ -243,7 +243,9 @@ def test_whoever_goes_on_with_a_submitted_run_is_told_to_end(recorded, folder, d
     with subprocess.Popen(waits, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None and process.stdout.readline() == "held\n"
-            assert f"process {process.pid}" in (told := called("status", "run.zarr")) and "stopped as" not in told
+            assert (
+                f"process {process.pid}" in (told := called("status", "run.zarr")) and "stopped on request" not in told
+            )
             assert "has stopped; continue with" in called("cancel", "run.zarr")
             process.wait(30)
         finally:
@@ -252,7 +254,7 @@ def test_whoever_goes_on_with_a_submitted_run_is_told_to_end(recorded, folder, d
 
 def test_who_attaches_is_told_of_the_end_that_a_run_came_to_in_the_foreground(folder, dying, here) -> None:
     assert submitted(dying, *FIT) == 0
-    record(place_of("run.zarr"), 1, End(143, "stopped as it was told"))
+    record(place_of("run.zarr"), 1, End(143, "stopped on request"))
     called("resume", "run.zarr", "--max-laps", 3, "--serial")
     assert "stopped: max_laps reached" in called("attach", "run.zarr", "--wait", 0.1)
 
@@ -303,8 +305,8 @@ def test_a_submission_that_fails_leaves_the_name_free(folder, dying, monkeypatch
 def test_damaged_records_are_told_with_what_helps(folder, dying, here) -> None:
     assert submitted(dying, *FIT) == 0
     for name, remedy in (
-        ("jobs/000001-end.json", "remove it, which only"),
-        ("requests/000001.json", "then go on with: dpdist resume"),
+        ("jobs/000001-end.json", "remove it; it only describes a job"),
+        ("requests/000001.json", "then continue with: dpdist resume"),
     ):
         path = Path("run.zarr", name)
         path.write_bytes(path.read_bytes()[:-5])

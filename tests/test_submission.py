@@ -121,7 +121,7 @@ def test_a_process_is_cancelled_with_sigterm_and_has_a_last_word(process: Run) -
     process.wait_for_laps()
     assert process.state() is JobState.RUNNING
     process.cancel()
-    assert process.wait_for_end() in ("exit 143", "no such process any more")
+    assert process.wait_for_end() in ("exit 143", "the process no longer exists")
     assert process.told() == ["starts after 0 laps on None", f"last word after {process.laps()} laps on SIGTERM"]
     process.cancel()
 
@@ -163,8 +163,8 @@ def test_a_process_that_took_over_the_id_is_not_the_run(process: Run) -> None:
 
 def test_a_process_of_another_host_is_left_to_that_host(process: Run) -> None:
     other = replace(process.job, identity=process.job.identity.replace(socket.gethostname(), "elsewhere"))
-    assert process.submitter.state(other) == (JobState.UNKNOWN, "runs on elsewhere: ask there")
-    with pytest.raises(InputError, match="process on elsewhere, and this is"):
+    assert process.submitter.state(other) == (JobState.UNKNOWN, "runs on elsewhere: check it there")
+    with pytest.raises(InputError, match="process on elsewhere, but this is"):
         process.submitter.cancel(other)
     process.wait_for_laps()
 
@@ -206,7 +206,7 @@ def test_every_kind_of_cluster_has_one_submitter() -> None:
 @pytest.mark.parametrize("name", ["", "../run", "a b", "-x", "x" * 101, "a\n"])
 def test_names_that_cannot_be_files_are_refused(name: str, tmp_path: Path) -> None:
     for each in (ProcessSubmitter(), submitter()):
-        with pytest.raises(InputError, match="name of a job should be letters"):
+        with pytest.raises(InputError, match="name of a job should be at most 100 letters"):
             each.submit([sys.executable], name, tmp_path)
 
 
@@ -246,7 +246,7 @@ def test_a_script_asks_for_a_notice_and_to_be_put_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("walltime", ["1", "2:30"])
 def test_a_walltime_without_room_for_the_last_checkpoint_is_refused(walltime: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="give it more than 150 s"):
+    with pytest.raises(InputError, match="request a walltime of more than 150 s"):
         job_script(JobConfig(cores=1, memory="1GB", walltime=walltime), "run", tmp_path / "log", ["/bin/true"], 90)
 
 
@@ -263,14 +263,14 @@ def test_a_job_that_was_started_too_often_gives_up() -> None:
     last, over = (run_script("echo runs", restarts=3, SLURM_RESTART_COUNT=count) for count in ("3", "4"))
     assert (last.returncode, last.stdout) == (0, "runs\n")
     assert (over.returncode, over.stdout) == (1, "")
-    assert "started again 3 times and is given up" in over.stderr
+    assert "restarted 3 times and is not restarted again" in over.stderr
 
 
 @pytest.mark.parametrize("prologue", [(), ("set -euo pipefail",)])
 def test_a_script_ends_with_the_coordinators_status(prologue: tuple[str, ...]) -> None:
     for status in (0, 1, 75):
         assert run_script(f"exit {status}", prologue, SLURM_JOB_ID="1").returncode == status
-    assert "did not put the job back" in run_script("exit 75", prologue, SLURM_JOB_ID="1").stderr
+    assert "did not requeue the job" in run_script("exit 75", prologue, SLURM_JOB_ID="1").stderr
 
 
 def test_a_cancelled_coordinator_is_not_put_back_whatever_its_status() -> None:

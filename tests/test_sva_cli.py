@@ -142,7 +142,7 @@ def test_of_an_extended_fit_rows_seen_holds_the_weight_of_its_rows(tmp_path: Pat
 
 def test_a_finished_pass_has_nothing_to_resume(run: Command, folder: Path, model: str) -> None:
     before = bits(dpdist.load(folder / model))
-    assert "has ended (all rows were passed); add others with: dpdist extend" in run("resume", model)
+    assert "has ended (all rows were passed); add more data with: dpdist extend" in run("resume", model)
     assert bits(dpdist.load(folder / model)) == before
 
 

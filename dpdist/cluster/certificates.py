@@ -77,7 +77,7 @@ def make_certificates(
         raise InputError(f"days should be a whole number from 1 to {_MAX_DAYS}; got {days!r}.")
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise OutputExistsError(
-            f"{target} is there already; certificates are not overwritten: give another folder, or remove this one."
+            f"{target} exists already, and certificates are not overwritten; give another folder, or remove this one."
         )
     aside = target.with_name(f".{target.name}.partial-{uuid.uuid4().hex}")
     try:
@@ -164,17 +164,17 @@ def _faults(folder: Path, name: str) -> Iterator[str]:
         if name != "ca":
             ssl.create_default_context().load_cert_chain(path, path.with_suffix(".key"), password=lambda: "")
     except (OSError, ValueError, TypeError, InvalidSignature) as error:
-        reason = " ".join(str(error).split()) or "it was not signed by that one"
+        reason = " ".join(str(error).split()) or "ca.pem did not sign it"
         yield (
-            f"the certificate {path}, its key and {folder / 'ca.pem'} do not go together ({reason}); use files in PEM "
-            f"form, keys without a passphrase, that were made together, as by: {_MAKE}."
+            f"the certificate {path}, its key and {folder / 'ca.pem'} do not fit together ({reason}); use PEM files "
+            f"that were made together, with keys without a passphrase, for example by: {_MAKE}."
         )
         return
     start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if not start <= now <= end:
         yield (
-            f"the certificate {path} holds from {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC, and this host has "
-            f"{now:%Y-%m-%d %H:%M}; check its clock, or make new ones."
+            f"the certificate {path} is valid from {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC, but this host's "
+            f"clock shows {now:%Y-%m-%d %H:%M}; check the clock, or make new certificates."
         )
 
 
@@ -183,7 +183,7 @@ def ending_soon(folder: Path, roles: Sequence[Role] = ROLES) -> list[str]:
     paths = [folder / f"{name}.pem" for name in ("ca", *roles)]
     ends = {path: x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc for path in paths}
     return [
-        f"the certificate {path} ends on {end:%Y-%m-%d %H:%M} UTC, within {NOTICE_DAYS} days; make new ones."
+        f"the certificate {path} expires on {end:%Y-%m-%d %H:%M} UTC, within {NOTICE_DAYS} days; make new ones."
         for path, end in ends.items()
         if datetime.now(UTC) > end - timedelta(days=NOTICE_DAYS)
     ]

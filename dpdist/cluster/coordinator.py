@@ -54,16 +54,16 @@ def coordinate(run: str | os.PathLike[str], console: Console) -> int:
         try:
             sentence, status = _run(place, number, request, console), 0
         except OrderedToEnd as order:
-            sentence, status = f"stopped as it was told; go on with: dpdist resume {run} --cluster FILE", order.status
+            sentence, status = f"stopped on request; continue with: dpdist resume {run} --cluster FILE", order.status
             if status == AGAIN:
-                sentence = f"stopped, its time nearly over; if it is not queued again, dpdist resume {run} goes on."
+                sentence = f"stopped before its time ended; if it is not queued again, use dpdist resume {run}"
         except DpdistError as error:
             sentence, status = str(error), FAILED
         except Exception as error:
             traceback.print_exc()
-            sentence, status = f"an error that was not foreseen ({type(error).__name__}: {error}); see the log.", FAILED
+            sentence, status = f"unexpected error ({type(error).__name__}: {error}); see the log.", FAILED
     if status == AGAIN and _reached(place) == before:
-        status, sentence = FAILED, "no checkpoint was reached before the time was over; ask for a longer walltime."
+        status, sentence = FAILED, "the time ended before a new checkpoint; request a longer walltime."
     say(console, sentence)
     record(place, number, End(status, sentence))
     return status

@@ -52,9 +52,9 @@ class Finding(NamedTuple):
 
 
 def doctor(
-    cluster: Annotated[Path, typer.Option(help="TOML file of the cluster, such as those of cluster_configs/.")],
-    run: Annotated[str | None, typer.Option(help="Folder or s3:// URL that a run is to be written to.")] = None,
-    data: Annotated[str | None, typer.Option(help="Zarr array of rows that workers are to read.")] = None,
+    cluster: Annotated[Path, typer.Option(help="TOML file of the cluster, such as those in cluster_configs/.")],
+    run: Annotated[str | None, typer.Option(help="Folder or s3:// URL to which a run will be written.")] = None,
+    data: Annotated[str | None, typer.Option(help="Zarr array of rows that workers will read.")] = None,
     wait: Annotated[float, typer.Option(min=1, help="Seconds to wait for workers.")] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="Plain values for scripts.")] = False,
 ) -> None:
@@ -64,7 +64,7 @@ def doctor(
     if as_json:
         typer.echo(json.dumps([{**each._asdict(), "level": each.level.value[0]} for each in findings], indent=2))
     else:
-        table = Table("", "looked at", "found", box=None, header_style="bold")
+        table = Table("", "checked", "found", box=None, header_style="bold")
         for each in findings:
             table.add_row(Text(*each.level.value), Text(each.subject), Text(each.found))
         OUTPUT.print(table)
@@ -127,7 +127,7 @@ def check_workers(client: Client, expected: int | None, wait: float) -> list[Fin
         return [Finding(Level.OK, "workers", told)]
     return [
         Finding(
-            Level.WARNING if there else Level.FAULT, "workers", f"{told}; see their logs or queue, or raise --wait."
+            Level.WARNING if there else Level.FAULT, "workers", f"{told}; see their logs or queue, or increase --wait."
         )
     ]
 
@@ -159,9 +159,9 @@ def try_place(place: Place) -> list[str]:
         with contextlib.suppress(OSError):
             place.remove(folder)
     wrong = {
-        "does not give back what was written": not kept,
-        "lets a file be created twice, so that two coordinators could write one run": again,
-        "keeps files that were removed": bool(place.names(folder)),
+        "does not return what was written": not kept,
+        "lets two processes create the same file, so that two coordinators could write to one run": again,
+        "still lists files that were removed": bool(place.names(folder)),
     }
     return [told for told, found in wrong.items() if found]
 
@@ -170,11 +170,11 @@ def check_data_on(client: Client, data: str, ours: str) -> Sequence[Finding]:
     """Findings on whether every worker reads the same rows as this process."""
     seen = client.run(look_at_data(), data, on_error="return")
     wrong = {
-        f"a worker on {address} read other rows ({theirs}); put them where all see them under one path, or on s3://."
+        f"a worker on {address} read other rows ({theirs}); put the data at a path that all hosts share, or on s3://."
         for address, theirs in seen.items()
         if theirs != ours
     }
-    right = Finding(Level.OK, "data", f"read by every worker ({len(seen)}), the same everywhere")
+    right = Finding(Level.OK, "data", f"every worker ({len(seen)}) reads the same rows")
     return [Finding(Level.FAULT, "data", each) for each in sorted(wrong)] or [right]
 
 

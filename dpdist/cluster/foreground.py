@@ -22,12 +22,12 @@ from dpdist.runs.opening import after_stop
 from dpdist.runs.progress import LiveProgress, say
 from dpdist.runs.run import Run
 
-Workers = Annotated[int | None, typer.Option(min=1, help="Local worker processes. Default: one a core where they pay.")]
-Scheduler = Annotated[str | None, typer.Option(help="Address of a running Dask scheduler, as tcp://host:8786.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Local worker processes. Default: one per core if faster.")]
+Scheduler = Annotated[str | None, typer.Option(help="Address of a running Dask scheduler, such as tcp://host:8786.")]
 Serial = Annotated[bool, typer.Option("--serial", help="Run in this process, without Dask; same results.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")]
 _SECONDS = typer.Option(
-    min=0, help="Longest time between checkpoints, seconds; sooner where they cost below 3 % of the run."
+    min=0, help="Longest time between checkpoints, in seconds; shorter if they cost less than 3 % of the run."
 )
 CheckpointSeconds = Annotated[float, _SECONDS]
 ResumedSeconds = Annotated[float | None, _SECONDS]
@@ -40,8 +40,8 @@ TASK_SECONDS = 1.5
 Out = Annotated[str, typer.Option(help="Folder to write to.")]
 
 #: Messages after stopping a command that can be continued, and one that cannot.
-KEPT = "what was done is kept, and the same command goes on with it."
-NOT_KEPT = "nothing of it is kept; give the command again."
+KEPT = "finished work is kept; repeat the command to continue."
+NOT_KEPT = "no results are kept; run the command again."
 
 
 @contextmanager
@@ -88,7 +88,7 @@ def launcher_of(
     if serial and (scheduler is not None or workers is not None):
         raise InputError("--serial runs in this process; leave out --workers and --scheduler, or leave out --serial.")
     if scheduler is not None and workers is not None:
-        raise InputError("--workers starts a local cluster; leave it out with --scheduler, whose workers are its own.")
+        raise InputError("--workers starts a local cluster, but --scheduler uses an existing one; leave out one.")
     if serial:
         return SerialBackend
     if workers is None and scheduler is None and source is not None:
@@ -106,8 +106,8 @@ def _started(workers: int | None = None, scheduler: str | None = None) -> Backen
 def _chosen(seconds: float, cores: int) -> Launch:
     """The faster of a local cluster and this process, which give the same bits."""
     pays = cluster_pays(seconds, cores)
-    here = f"in this process, which is faster for so little work; with --workers {cores} on a local cluster."
-    there = f"on a local cluster of {cores} workers; with --serial in this process, to the same bits."
+    here = f"in this process, which is faster for little work; give --workers {cores} for a local cluster."
+    there = f"on a local cluster of {cores} workers; give --serial to use this process, with the same results."
     say(MESSAGES, f"running {there if pays else here}")
     return _started if pays else SerialBackend
 
@@ -126,7 +126,7 @@ def cluster_pays(seconds: float, cores: int) -> bool:
 
 def way_on(method: AnyMethod) -> str:
     """What can be done with a run of this method that has ended."""
-    return "give --max-laps or --max-time to go on" if method.endless else "add others with: dpdist extend"
+    return "give --max-laps or --max-time to continue" if method.endless else "add more data with: dpdist extend"
 
 
 def drive_here(prepare: Callable[[Backend], Run], launch: Launch, path: str, moved: str | None = None) -> None:
@@ -137,8 +137,8 @@ def drive_here(prepare: Callable[[Backend], Run], launch: Launch, path: str, mov
     named, going_on = shlex.quote(path), ""
     if run.warning is not None:
         more = f"--max-laps {2 * len(run.history.laps)}" + ("" if moved is None else f" --data {shlex.quote(moved)}")
-        going_on = f" It has not converged: go on with: dpdist resume {named} {more}."
-    say(OUTPUT, f"{outcome_of(run)}{going_on}{_advice(run)} Look closer with: dpdist show {named}")
+        going_on = f" It has not converged; continue with: dpdist resume {named} {more}."
+    say(OUTPUT, f"{outcome_of(run)}{going_on}{_advice(run)} See details with: dpdist show {named}")
 
 
 def _advice(run: Run) -> str:
@@ -146,4 +146,4 @@ def _advice(run: Run) -> str:
     assert run.fitted is not None, "a run ends after a lap"
     if len(run.fitted.ids) > 1 or not isinstance(run.problem, Problem) or run.problem.model.family.support is not None:
         return ""
-    return " If there should be more than one, try --prior clusters, and --pca 50 where columns are many."
+    return " If you expect more than one cluster, try --prior clusters, and --pca 50 for many columns."

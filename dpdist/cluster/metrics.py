@@ -27,20 +27,20 @@ from dpdist.runs.events import (
 
 #: Descriptions of gauges, by name; each has the label ``run``.
 GAUGES = {
-    "dpdist_rows_per_second": "Rows visited a second, in the lap or round under way",
-    "dpdist_lap": "Laps finished, or rounds of a sequential pass",
-    "dpdist_lap_share": "Share of the batches of the lap under way that are in, or of a pass's rounds, from 0 to 1",
+    "dpdist_rows_per_second": "Rows visited per second in the current lap or round",
+    "dpdist_lap": "Finished laps, or rounds of a sequential pass",
+    "dpdist_lap_share": "Finished share of the batches of the current lap, or of the rounds of a pass, from 0 to 1",
     "dpdist_elbo_nats": "Evidence lower bound of the whole data after the last lap, in nats",
-    "dpdist_elbo_nats_per_row": "The same, a row of a mixture",
-    "dpdist_elbo_nats_per_token": "The same, a token of the documents of a topic model",
-    "dpdist_holdout_nats_per_row": "Mean log predictive density of held-out rows when last scored, in nats",
+    "dpdist_elbo_nats_per_row": "The same per row, for mixtures",
+    "dpdist_elbo_nats_per_token": "The same per token of the documents, for topic models",
+    "dpdist_holdout_nats_per_row": "Last mean log predictive density of held-out rows, in nats",
     "dpdist_components": "Number of clusters",
-    "dpdist_last_checkpoint_timestamp_seconds": "When the last checkpoint was written, in seconds since 1970",
+    "dpdist_last_checkpoint_timestamp_seconds": "Time of the last checkpoint, in seconds since 1970",
 }
 #: Descriptions of counters, by name; they count from the start of a session of the run.
 COUNTERS = {
-    "dpdist_resubmissions_total": "Tasks begun again because the cluster lost them",
-    "dpdist_stuck_restarts_total": "Workers restarted because they did not come forward",
+    "dpdist_resubmissions_total": "Tasks started again because the cluster lost them",
+    "dpdist_stuck_restarts_total": "Workers restarted because they made no progress",
 }
 #: The counter of each kind of note.
 _COUNTED = {
@@ -79,8 +79,8 @@ def serve_metrics(client: Client) -> None:
             client.register_plugin(MetricsPlugin())
     except ImportError as error:
         warnings.warn(
-            f"the Dask scheduler should have this version of dpdist to show its metrics ({error}); install it there. "
-            "The run goes on without them.",
+            f"the Dask scheduler needs this version of dpdist to show metrics ({error}); install it there. "
+            "The run continues without metrics.",
             stacklevel=2,
         )
 

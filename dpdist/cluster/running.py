@@ -123,7 +123,7 @@ def drive(prepare: Callable[[Backend], Run], launch: Launch, sink: Sink) -> Run:
         try:
             backend = launch() if not lost else _relaunch(launch)
             if lost:
-                sink.tell(note(Happening.RESTARTED, f"{lost[-1]} Going on from the last batch with a new cluster."))
+                sink.tell(note(Happening.RESTARTED, f"{lost[-1]} Continuing from the last batch with a new cluster."))
             run = prepare(backend) if run is None else run
             run.backend = backend
             for event in events_of(run):
@@ -141,9 +141,9 @@ def drive(prepare: Callable[[Backend], Run], launch: Launch, sink: Sink) -> Run:
             if run is not None:
                 run.leave()
             if isinstance(order, OrderedToEnd) and order.status == AGAIN:
-                sink.end("the job's time is nearly over; it is queued again to go on.", Happening.NOTE)
+                sink.end("the job's time is nearly over; the job is queued again to continue.", Happening.NOTE)
             else:
-                sink.end("stopped as it was told; nothing is lost.")
+                sink.end("stopped on request; nothing is lost.")
             raise
         except Exception as error:
             _give_up(run, sink, error)

@@ -105,7 +105,7 @@ def record(place: Place, number: int, value: Job | End | Address) -> None:
 
 def recorded(place: Place, number: int, kind: type[Record]) -> Record | None:
     """The record of a request, or None."""
-    remedy = "remove it, which only tells how a job went."
+    remedy = "remove it; it only describes a job."
     values = _read(place, FILES[kind].format(number), remedy)
     return None if values is None else kind(**values)
 
@@ -159,7 +159,7 @@ def add_request(place: Place, request: Request, before: int) -> int:
     """
     if not place.create(f"requests/{before + 1:06d}.json", sealed(asdict(request))):
         raise OutputExistsError(
-            f"{place.label} was submitted by somebody else at the same moment; see: dpdist status {place.label}"
+            f"{place.label} was submitted by another process at the same time; see: dpdist status {place.label}"
         )
     return before + 1
 
@@ -173,7 +173,7 @@ def newest_request(place: Place) -> int:
 def latest_request(place: Place) -> tuple[int, Request]:
     """Number and contents of the request in force; raises :class:`CheckpointError` if the run was not submitted."""
     number = newest_request(place)
-    remedy = f"restore it from a copy, or remove it, then go on with: dpdist resume {place.label} --cluster FILE"
+    remedy = f"restore it from a copy, or remove it, then continue with: dpdist resume {place.label} --cluster FILE"
     values = _read(place, f"requests/{number:06d}.json", remedy)
     if values is None:
         raise CheckpointError(

@@ -46,7 +46,7 @@ def is_size(value: str) -> str:
 def is_worker_memory(value: str) -> str:
     """The memory of a process, if it is valid and sufficient; else raises :class:`ValueError`."""
     if in_bytes(is_size(value)) < LEAST_MEMORY:
-        raise ValueError("should be a size such as '4GB', 500MB at least, most of which libraries take")
+        raise ValueError("should be a size such as '4GB', at least 500MB, because libraries take most of that")
     return value
 
 
@@ -148,8 +148,8 @@ class ClusterConfig(BaseModel, ABC):
         if self.security.tls:
             return self.security.security(roles, self.private_keys)
         warnings.warn(
-            f"cluster type {self.type} runs without TLS, as its configuration says: whoever reaches its ports can "
-            "read the data and run programs as you.",
+            f"cluster type {self.type} runs without TLS, as configured: everyone who can reach its ports can read the "
+            "data and run programs as you.",
             UserWarning,
             stacklevel=3,
         )
@@ -164,12 +164,12 @@ class ClusterConfig(BaseModel, ABC):
     def _is_secured(self) -> Self:
         if not self.roles:
             if self.security is not None:
-                raise ValueError(f"cluster type {self.type} stays on loopback and takes no [security]: remove it")
+                raise ValueError(f"cluster type {self.type} uses only loopback and takes no [security]: remove it")
             return self
         if self.security is None:
             raise ValueError(
                 f"cluster type {self.type} needs mutual TLS: make certificates with `dpdist certificates FOLDER` and "
-                'put certificates = "FOLDER" under [security], or tls = false there to go without'
+                'put certificates = "FOLDER" under [security], or tls = false there to run without TLS'
             )
         return self
 
@@ -201,9 +201,9 @@ def _sentence(kind: type[ClusterConfig], error: ValidationError) -> str:
     place = ".".join(str(part) for part in first["loc"] if not re.search(r"[\[(]|^str$", str(part)))
     start = f"cluster configuration, setting {place}" if place else "cluster configuration"
     if first["type"] == "missing":
-        return f"{start}: it is needed and not there."
+        return f"{start}: it is required, but missing."
     if first["type"] == "extra_forbidden":
-        top = f"; known are {', '.join(kind.model_fields)}" if len(first["loc"]) == 1 else ""
+        top = f"; known settings are {', '.join(kind.model_fields)}" if len(first["loc"]) == 1 else ""
         return f"{start}: there is no such setting{top}."
     given, what = first["input"], first["msg"].removeprefix("Value error, ").rstrip(".")
     came = f"; got {given!r}" if place and isinstance(given, str | int | float | bool) else ""

@@ -58,8 +58,8 @@ class KubernetesConfig(PodSettings):
         self.require()
         if self.encrypted and not self.security.folder.is_dir():
             raise InputError(
-                f"there is no folder {self.security.folder}: schedulers on Kubernetes are reached from a pod, as dpdist"
-                f" submit makes, with the Secret {self.certificates_secret} mounted there."
+                f"there is no folder {self.security.folder}: a scheduler on Kubernetes can be reached only from a pod, "
+                f"such as dpdist submit creates, with the Secret {self.certificates_secret} mounted there."
             )
         config = self.model_copy(update={"name": os.environ.get(JOB_NAME) or self.name})
         security, until = self.tls(("client",)), time.monotonic() + self.resource_timeout
@@ -97,12 +97,12 @@ def _created(api: Api, manifest: Manifest, until: float) -> APIObject:
         found = before.raw["metadata"]
         if not found.get("deletionTimestamp") and (owners is None or found.get("ownerReferences") != owners):
             raise InputError(
-                f"there is a DaskCluster {name} in namespace {namespace} already; choose another name, "
+                f"a DaskCluster {name} exists already in namespace {namespace}; choose another name, "
                 f"or delete it with: kubectl delete daskcluster {name} -n {namespace}"
             )
         delete(before)
         if not wait_until(lambda: named(api, "DaskCluster", name, namespace) is None, until):
-            raise InputError(f"the DaskCluster {name} of an earlier attempt is not gone; see resource_timeout.")
+            raise InputError(f"the DaskCluster {name} of an earlier attempt still exists; see resource_timeout.")
     created = kubernetes_object(api, "DaskCluster", manifest)
     created.create()
     return created
@@ -119,7 +119,7 @@ def _connected(api: Api, config: KubernetesConfig, security: Security | None, un
             client.close()
         reasons = troubles(pods_of(api, config.namespace, f"dask.org/cluster-name={config.name}"))
         raise InputError(
-            f"no worker of the DaskCluster {config.name} was there at {address} within {config.resource_timeout:g} s "
-            f"({'; '.join(reasons) or 'pods report no trouble: is the Dask operator installed, and this a pod?'})."
+            f"no worker of the DaskCluster {config.name} connected to {address} within {config.resource_timeout:g} s "
+            f"({'; '.join(reasons) or 'pods report no problem: is the Dask operator installed, and is this a pod?'})."
         ) from error
     return client

@@ -37,7 +37,9 @@ def kubernetes(namespace: str) -> Iterator[Api]:
     except kr8s.ServerError as error:
         raise InputError(f"Kubernetes refused: {error}.{_remedy(error)}") from error
     except (httpx.TransportError, kr8s.APITimeoutError) as error:
-        raise InputError(f"no Kubernetes API answers ({error}); check with: kubectl get pods -n {namespace}") from error
+        raise InputError(
+            f"the Kubernetes API does not answer ({error}); check with: kubectl get pods -n {namespace}"
+        ) from error
     except ValueError as error:
         if isinstance(error, InputError) or "credentials" not in str(error):
             raise
@@ -59,11 +61,11 @@ def _remedy(error: ServerError) -> str:
     status = None if error.response is None else error.response.status_code
     if status in (401, 403):
         return (
-            " The service account lacks a role; have it applied with: "
+            " The service account lacks a role; apply it, as an administrator, with: "
             "kubectl apply -f cluster_configs/kubernetes-role.yaml"
         )
     if status == 404:
-        return " The Dask operator's resources are missing, or the namespace; see kubernetes.dask.org to install it."
+        return " The namespace or the Dask operator's resources are missing; see kubernetes.dask.org to install these."
     return ""
 
 

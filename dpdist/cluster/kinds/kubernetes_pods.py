@@ -31,15 +31,15 @@ def _not_a_secret(name: str) -> str:
     """The name of an environment variable, checked; only the name is looked at, so that errors never show a value."""
     if SECRET_WORDS.search(name):
         raise ValueError(
-            f"{name} looks like a secret, and its value would stand in manifests for all to read; "
-            "put it into a Kubernetes Secret and name that under envFrom in [container]"
+            f"{name} looks like a secret, and everyone could read its value in manifests; "
+            "put it into a Kubernetes Secret and name that Secret under envFrom in [container]"
         )
     return name
 
 
 def _quantity(value: str) -> str:
     if not re.fullmatch(r"[0-9]+(\.[0-9]+)?([KMGT]i|[kMG])?", value) or in_bytes(value) < 2 * NANNY_BYTES:
-        raise ValueError("should be a quantity of memory such as 4Gi, 512Mi or more")
+        raise ValueError("should be a quantity of memory such as 4Gi, at least 512Mi")
     return value
 
 
@@ -112,13 +112,13 @@ class PodSettings(ClusterConfig):
     def _certificates_are_in_a_secret(self) -> Self:
         if self.security.tls and self.security.certificates != CERTIFICATES:
             raise ValueError(
-                "certificates reach pods by certificates_secret, not by files: leave them out of [security]"
+                "pods get certificates from certificates_secret, not from files: remove certificates from [security]"
             )
         if self.security.tls and self.certificates_secret is None:
             raise ValueError(
-                "certificates_secret is needed: make certificates with `dpdist certificates FOLDER`, move ca.key out "
-                "of it, run `kubectl create secret generic NAME --from-file=FOLDER` and give NAME; or say tls = false "
-                "under [security] to go without"
+                "certificates_secret is required: make certificates with `dpdist certificates FOLDER`, move ca.key out "
+                "of it, run `kubectl create secret generic NAME --from-file=FOLDER` and give NAME; or set tls = false "
+                "under [security] to run without TLS"
             )
         return self
 
@@ -136,7 +136,7 @@ class PodSettings(ClusterConfig):
         ]
         if not out.startswith("s3://") and not any(PurePosixPath(out).is_relative_to(place) for place in shared):
             raise InputError(
-                f"pods share no folder for {out} that outlives them and can be written: give an out such as "
+                f"{out} should be storage that all pods can write to and that outlives them; give an out such as "
                 "s3://BUCKET/NAME, or an absolute path below a mountPath under volumeMounts in [container]."
             )
 

@@ -32,8 +32,8 @@ class SchedulerConfig(ClusterConfig):
         check_address(self.address)
         expected = "tls" if self.encrypted else "tcp"
         if not self.address.startswith(f"{expected}://"):
-            how = "has certificates" if self.encrypted else "says tls = false"
-            raise ValueError(f"[security] {how}, so that address should start with {expected}://; got {self.address!r}")
+            how = "has certificates" if self.encrypted else "sets tls = false"
+            raise ValueError(f"[security] {how}, so address should start with {expected}://; got {self.address!r}")
         return self
 
     def launch(self) -> DaskBackend:

@@ -48,10 +48,10 @@ class SecurityConfig(BaseModel):
     @model_validator(mode="after")
     def _says_one_thing(self) -> SecurityConfig:
         if not self.tls and self.certificates:
-            raise ValueError("tls = false goes without certificates, but certificates are given: remove one of the two")
+            raise ValueError("tls = false uses no certificates, but certificates are given: remove one of the two")
         if self.tls and not self.certificates:
             raise ValueError(
-                "certificates (a folder made with `dpdist certificates FOLDER`) are needed; or say tls = false"
+                "certificates (a folder made with `dpdist certificates FOLDER`) are required, unless tls = false"
             )
         return self
 
@@ -59,7 +59,7 @@ class SecurityConfig(BaseModel):
     def folder(self) -> Path:
         """The folder of the certificates; raises :class:`InputError` if there is none."""
         if self.certificates is None:
-            raise InputError("[security] says tls = false, so that there are no certificates to use.")
+            raise InputError("[security] sets tls = false, so there are no certificates to use.")
         return Path(self.certificates)
 
     def options(self, role: Role) -> dict[str, object]:
@@ -100,6 +100,6 @@ def refuse_secrets(values: object, place: str = "") -> None:
 
 def _no_secret(place: str, what: str) -> str:
     return (
-        f"setting {place} {what}, and cluster configurations are kept with runs and in job scripts: use key files "
+        f"setting {place} {what}, but cluster configurations are stored in runs and job scripts: use key files "
         "(client_keys), an ssh agent, or credentials that the hosts find by themselves."
     )

@@ -32,7 +32,7 @@ def walltime_seconds(text: str) -> int:
     """Seconds of a walltime in SLURM's notation: ``30``, ``30:00``, ``1:30:00``, ``2-12``, ``2-12:30:00``."""
     match = _WALLTIME.fullmatch(text)
     if match is None:
-        raise ValueError("should be a walltime as SLURM writes it, such as 04:00:00 or 2-12:00:00")
+        raise ValueError("should be a SLURM walltime such as 04:00:00 or 2-12:00:00")
     return sum(_UNITS[name] * int(given) for name, given in match.groupdict("0").items())
 
 

@@ -66,13 +66,13 @@ class SSHConfig(ClusterConfig):
     def _fits_together(self) -> Self:
         for name, value in (("connect_options", self.connect_options), ("remote_python", self.remote_python)):
             if isinstance(value, list) and len(value) != len(self.hosts):
-                raise ValueError(f"{name} is a list of {len(value)}, but there are {len(self.hosts)} hosts")
+                raise ValueError(f"{name} has {len(value)} entries, but there are {len(self.hosts)} hosts")
         for name, taken in _TAKEN.items():
             for key in getattr(self, name):
                 if key in _RESERVED:
                     raise ValueError(f"{name}.{key} is decided by [security]: remove it")
                 if key not in taken:
-                    raise ValueError(f"{name}.{key} is none of Dask's options; known are {', '.join(sorted(taken))}")
+                    raise ValueError(f"{name}.{key} is not an option of Dask; known are {', '.join(sorted(taken))}")
         workers = self.worker_options.get("n_workers", 1)
         if not COUNT.holds(workers):
             raise ValueError(f"worker_options.n_workers should be a whole number from 1 on; got {workers!r}")
@@ -83,7 +83,7 @@ class SSHConfig(ClusterConfig):
             except ValueError as error:
                 raise ValueError(f"worker_options.memory_limit {error}; got {memory!r}") from None
         if (self.remote_certificates or "").startswith("~"):
-            raise ValueError("remote_certificates should be a path without ~, which means nothing to Dask on the hosts")
+            raise ValueError("remote_certificates should be a path without ~, which Dask does not expand on the hosts")
         if any(not _checks_host_keys(options) for options in _as_list(self.connect_options)):
             raise ValueError("connect_options.known_hosts should be the path of a file: host keys are always checked")
         # SSHCluster passes these in single quotes on a command line.

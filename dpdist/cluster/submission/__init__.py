@@ -27,5 +27,5 @@ def submitter_for(cluster: ClusterConfig) -> Submitter[Any]:
 def submitter_of(job: Job) -> Submitter[Any]:
     """The submitter of a job's kind; raises :class:`InputError` if there is none."""
     if job.kind not in SUBMITTERS:
-        raise InputError(f"a job of kind {job.kind!r} is not known; known are {', '.join(sorted(SUBMITTERS))}.")
+        raise InputError(f"a job of kind {job.kind!r} is not known; known kinds are {', '.join(sorted(SUBMITTERS))}.")
     return SUBMITTERS[job.kind]()

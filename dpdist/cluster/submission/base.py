@@ -95,7 +95,7 @@ class Submitter(ABC, Generic[Config]):
 def checked_name(name: str) -> str:
     """The name of a job, if it is valid in file names and queues; else raises :class:`InputError`."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
-        raise InputError(f"the name of a job should be letters, digits, dots, - and _, at most 100; got {name!r}.")
+        raise InputError(f"the name of a job should be at most 100 letters, digits, dots, - and _; got {name!r}.")
     return name
 
 
@@ -104,7 +104,9 @@ def made_folder(folder: Path) -> Path:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"the folder {folder} for jobs cannot be made ({error.strerror}); choose another.") from error
+        raise InputError(
+            f"the folder {folder} for jobs cannot be created ({error.strerror}); choose another."
+        ) from error
     return folder.absolute()
 
 

@@ -90,7 +90,7 @@ class KubernetesSubmitter(Submitter[KubernetesConfig]):
 
     def submit(self, command: Sequence[str], name: str, folder: Path) -> Job:
         if self.cluster is None:
-            raise InputError("a Job is shaped by a cluster configuration of type kubernetes; give it with --cluster.")
+            raise InputError("a Job needs a cluster configuration of type kubernetes; give it with --cluster.")
         self.cluster.require()
         job = unique_name(checked_name(name))
         # The image has another interpreter than this host.
@@ -108,7 +108,7 @@ class KubernetesSubmitter(Submitter[KubernetesConfig]):
             with kubernetes(namespace) as api:
                 found = named(api, "Job", name, namespace)
                 if found is None:
-                    return JobState.ENDED, "no such Job any more: deleted, or finished long ago"
+                    return JobState.ENDED, "the Job no longer exists: it was deleted, or finished long ago"
                 pods = pods_of(api, namespace, f"batch.kubernetes.io/job-name={name}")
                 return job_state(found.raw.to_dict(), pods)
         except InputError as error:
@@ -138,7 +138,7 @@ def job_state(job: Manifest, pods: Sequence[Manifest]) -> tuple[JobState, str]:
     for pod in pods:
         if pod.get("status", {}).get("phase") == "Running":
             return JobState.RUNNING, f"pod {pod['metadata']['name']} on {pod.get('spec', {}).get('nodeName', 'a node')}"
-    return JobState.WAITING, reasons or "its pod is not started yet"
+    return JobState.WAITING, reasons or "its pod has not started yet"
 
 
 def _verdict(job: Manifest) -> str | None:

@@ -54,19 +54,19 @@ class ProcessSubmitter(Submitter[ClusterConfig]):
     def state(self, job: Job) -> tuple[JobState, str]:
         host, number, began = _identity(job)
         if host != socket.gethostname():
-            return JobState.UNKNOWN, f"runs on {host}: ask there"
+            return JobState.UNKNOWN, f"runs on {host}: check it there"
         if _lives(number, began):
             return JobState.RUNNING, f"process {number}"
         with contextlib.suppress(ChildProcessError):  # only the parent process can read the exit status, and only once
             found, status = os.waitpid(number, os.WNOHANG)
             if found:
                 return JobState.ENDED, f"exit {os.waitstatus_to_exitcode(status)}"
-        return JobState.ENDED, "no such process any more"
+        return JobState.ENDED, "the process no longer exists"
 
     def cancel(self, job: Job) -> None:
         host, number, began = _identity(job)
         if host != socket.gethostname():
-            raise InputError(f"the run is a process on {host}, and this is {socket.gethostname()}: cancel it there.")
+            raise InputError(f"the run is a process on {host}, but this is {socket.gethostname()}: cancel it there.")
         with contextlib.suppress(ProcessLookupError):
             held = os.pidfd_open(number)  # refers to this process even if its id is reused
             try:

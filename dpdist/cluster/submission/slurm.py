@@ -50,7 +50,7 @@ SCRIPT = """\
 
 {prologue}
 if [ "${{SLURM_RESTART_COUNT:-0}}" -gt {restarts} ]; then
-  echo "The run was started again {restarts} times and is given up; dpdist resume goes on with it." >&2
+  echo "The run was restarted {restarts} times and is not restarted again; continue it with dpdist resume." >&2
   exit 1
 fi
 
@@ -67,7 +67,7 @@ wait "$coordinator" || status=$?
 if [ "$status" -eq {again} ]; then
   if [ -n "$cancelled" ]; then exit {cancelled}; fi
   trap '' TERM USR1
-  scontrol requeue "$SLURM_JOB_ID" || echo "SLURM did not put the job back; dpdist resume goes on with the run." >&2
+  scontrol requeue "$SLURM_JOB_ID" || echo "SLURM did not requeue the job; continue the run with dpdist resume." >&2
 fi
 exit "$status"
 """
@@ -92,8 +92,8 @@ def job_script(
     """
     if walltime_seconds(job.walltime) <= lead + EARLY:
         raise InputError(
-            f"the coordinator's walltime is {job.walltime}, but it is told to write its last checkpoint {lead} to "
-            f"{lead + EARLY} s before the end; give it more than {lead + EARLY} s."
+            f"the coordinator's walltime is {job.walltime}, but its last checkpoint is written {lead} to "
+            f"{lead + EARLY} s before the end; request a walltime of more than {lead + EARLY} s."
         )
     from dask_jobqueue.slurm import SLURMJob
 
@@ -125,7 +125,7 @@ class SlurmSubmitter(Submitter[SlurmConfig]):
 
     def submit(self, command: Sequence[str], name: str, folder: Path) -> Job:
         if self.cluster is None:
-            raise InputError("a job is shaped by a cluster configuration of type slurm; give it with --cluster.")
+            raise InputError("a SLURM job needs a cluster configuration of type slurm; give it with --cluster.")
         job = self.cluster.coordinator
         folder = made_folder(folder)
         log = made_folder(Path(job.log_directory or folder)) / f"{checked_name(name)}.log"
@@ -142,7 +142,7 @@ class SlurmSubmitter(Submitter[SlurmConfig]):
             told = dict(re.findall(r"(\S+?)=(\S*)", _slurm("scontrol", "--oneliner", "show", "job", job.identity)))
         except InputError as error:
             if _FORGOTTEN in str(error):
-                return JobState.ENDED, "so long ago that SLURM has forgotten it"
+                return JobState.ENDED, "so long ago that SLURM no longer lists it"
             return JobState.UNKNOWN, str(error)
         return _STATE.get(told["JobState"], JobState.UNKNOWN), _words(told)
 
@@ -172,7 +172,7 @@ class SlurmSubmitter(Submitter[SlurmConfig]):
 
         state = wait_until(settled, time.monotonic() + SETTLING)
         if state is None:
-            raise InputError(f"job {job.identity} has been ending for {SETTLING} s; ask again in a minute.")
+            raise InputError(f"job {job.identity} has been ending for {SETTLING} s; try again in a minute.")
         return state
 
 
