@@ -56,4 +56,5 @@ def _require_known(columns: np.ndarray, ends: np.ndarray, words: int, first: int
     wrong = np.flatnonzero(columns >= words)
     if len(wrong):
         line = first + int(np.searchsorted(ends, wrong[0], side="right")) - 1
-        refuse(path, line, f"have words from 0 to {words - 1}, as in the vocabulary", f"word {columns[wrong[0]]}")
+        known = ", as in the vocabulary" if words < MOST else ""
+        refuse(path, line, f"have words from 0 to {words - 1}{known}", f"word {columns[wrong[0]]}")
