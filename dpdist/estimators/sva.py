@@ -29,7 +29,7 @@ from dpdist.storage.checkpoint import Fitted
 from dpdist.storage.history import History
 
 #: The stop reason of a model that was fitted to a stream of blocks.
-_STREAMED = "goes on with the next rows of partial_fit"
+_STREAMED = "continues with the next rows of partial_fit"
 
 
 @documented_by(SVASpec, Manner)

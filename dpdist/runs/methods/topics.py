@@ -45,7 +45,7 @@ START_DOCUMENTS, START_ITERATIONS = 1000, 5
 #: Approximate number of updates of a document in a lap.
 UPDATES = 20
 #: Stop reason of a model fitted by `partial_fit`.
-GOES_ON = "goes on with the next mini-batch of partial_fit"
+GOES_ON = "continues with the next mini-batch of partial_fit"
 
 
 Problem = TypeVar("Problem", bound=AnyTopicProblem)
