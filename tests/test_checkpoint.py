@@ -299,7 +299,9 @@ def test_leftovers_of_a_killed_writer_are_swept(tmp_path, data_path) -> None:
 def test_changed_data_are_refused(tmp_path, data_path) -> None:
     fitted_run(data_path, tmp_path / "run.zarr", 2)
     zarr.open_array(data_path, mode="r+")[0, 0] = 1e3
-    with pytest.raises(dpdist.CheckpointError, match=r"the data changed since the checkpoint.*rows 0 to 256.*restore"):
+    with pytest.raises(
+        dpdist.CheckpointError, match=r"the data changed since the checkpoint.*rows 0 to 256.*Restore the data"
+    ):
         gone_on(data_path, tmp_path / "run.zarr", 4)
 
 

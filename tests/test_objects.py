@@ -362,7 +362,7 @@ def test_a_source_in_an_object_store_is_the_source_on_disk(url, tmp_path) -> Non
         assert there.cut == here.cut
         found = np.concatenate([partition.load()[0] for partition in there.partitions])
         np.testing.assert_array_equal(found, rows)
-    with pytest.raises(InputError, match="no Zarr array at s3://"):
+    with pytest.raises(InputError, match="no Zarr array and no corpus at s3://"):
         as_source(f"{url}/nowhere")
 
 

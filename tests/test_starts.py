@@ -327,7 +327,9 @@ def test_a_start_that_is_no_model_of_such_rows_is_refused_in_a_sentence(tmp_path
     rows = clusters(0, 200)
     dpdist.HDPTopicModel(initial_topics=2, max_laps=1).fit(np.eye(4, dtype=int)).save(tmp_path / "topics")
     for given in (tmp_path / "nowhere", tmp_path / "topics", "k-means"):
-        with pytest.raises(dpdist.InputError, match=r"initial should be 'one', .* the path of a run or model of rows"):
+        with pytest.raises(
+            dpdist.InputError, match=r"initial should be 'one', .* the path of an existing run or model of rows"
+        ):
             mixture(initial=given).fit(rows)
     with pytest.raises(dpdist.InputError, match="but initial is expecting 3"):
         mixture(initial=mixture(max_laps=1).fit(rows)).fit(rows[:, :2])

@@ -548,7 +548,7 @@ def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(run: Command, topic
         (["resume", "topics.zarr", "--max-laps", "0", "--serial"], "max_laps should be a whole number of at least 1"),
         (["resume", "topics.zarr", "--max-time", "0", "--serial"], "max_time should be finite and above zero"),
         (["score", "topics.zarr", "wide.zarr"], "got 13; columns from 12 on were not in the fitted data"),
-        (["score", "topics.zarr", "turned.zarr"], "column 0 is 'word11' and was 'word0'"),
+        (["score", "topics.zarr", "turned.zarr"], "column 0 is 'word11', but was 'word0' in the fit"),
         (
             ["score", "topics.zarr", "test.zarr", "--share", "1", "--serial"],
             "share should be finite and above zero and below 1",

@@ -288,7 +288,10 @@ NAMED = ("a", "b", "c")
         (("c", "b", "a"), r"^The feature names should match .* during fit\.\nFeature names must be in the same order"),
         (("a", "b", "x"), r"unseen at fit time:\n- x\nFeature names seen at fit time, yet now missing:\n- c\n"),
         (("a", "b"), r"during fit\.\nFeature names seen at fit time, yet now missing:\n- c\n"),
-        (("a", "b", "c", *"hgfdei"), r"unseen at fit time:\n- d\n- e\n- f\n- g\n- h\n- \.\.\.\nGive"),
+        (
+            ("a", "b", "c", *"hgfdei"),
+            r"unseen at fit time:\n- d\n- e\n- f\n- g\n- h\n- \.\.\.\nSelect the columns of the fit",
+        ),
     ],
 )
 def test_columns_of_other_names_or_in_another_order_are_refused(names, told) -> None:
