@@ -188,8 +188,18 @@ def test_where_few_rows_fit_each_lap_draws_enough_of_some_components_and_all_hav
 
 @given(components=st.integers(1, 200), row_bytes=st.integers(1, 10**9), fewest=st.integers(1, 500))
 def test_neighbours_have_their_turn_together_however_wide_rows_are(components, row_bytes, fewest) -> None:
-    turns = Sampling(fewest=fewest).turns(components, row_bytes)
+    turns = Sampling(fewest=fewest).turns(np.full(components, 1e6), row_bytes, 3)
     assert turns == 1 if components <= TOGETHER else components / turns > TOGETHER / 2
+
+
+@given(st.lists(st.floats(0, 1e5), min_size=1, max_size=300), st.integers(1, 10**4), st.integers(2, 3000))
+def test_in_its_turn_a_component_has_twice_as_many_rows_as_statistics(rows, row_bytes, columns) -> None:
+    sampling, held = Sampling(), np.array(rows)
+    turns, least = sampling.turns(held, row_bytes, columns), min(sampling.rows, max(sampling.fewest, 2 * columns))
+    if row_bytes * held.sum() <= sampling.total_bytes:
+        assert turns == 1
+    elif len(rows) > TOGETHER * turns:
+        assert sampling.each(-(-len(rows) // turns), row_bytes) >= min(least, int(held.max()))
 
 
 def test_a_sample_too_small_for_any_split_is_refused() -> None:

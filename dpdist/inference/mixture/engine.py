@@ -73,12 +73,13 @@ def _with_sampling_probabilities(problem: Problem, state: State, rows: np.ndarra
     wanted = np.zeros(len(state.ids), dtype=bool)
     for move, proposals in zip(problem.moves, state.proposals, strict=False):  # proposals are empty without moves
         wanted |= move.wants_rows(proposals, state.ids, state.lap)
-    if problem.sampling.turns(int(np.count_nonzero(wanted)), _row_bytes(problem)) > 1:
-        turns = problem.sampling.turns(len(wanted), _row_bytes(problem))
+    sampling, size, columns = problem.sampling, _row_bytes(problem), stats.shape[1]
+    if sampling.turns(rows[wanted], size, columns) > 1:
+        turns = sampling.turns(rows, size, columns)
         cycle, turn = divmod(state.lap, turns)
         with one_thread():
             wanted &= parts_of(stats, turns, generator(problem.seed, "turns", cycle)) == turn
-    found = problem.sampling.probabilities(wanted, _least_rows(problem), rows, _row_bytes(problem))
+    found = sampling.probabilities(wanted, _least_rows(problem), rows, size)
     return replace(state, sampling_probabilities=found)
 
 
