@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import dpdist
@@ -193,6 +193,7 @@ def test_neighbours_have_their_turn_together_however_wide_rows_are(components, r
 
 
 @given(st.lists(st.floats(0, 1e5), min_size=1, max_size=300), st.integers(1, 10**4), st.integers(2, 3000))
+@example([1e4] * 190, 512, 2081)
 def test_in_its_turn_a_component_has_twice_as_many_rows_as_statistics(rows, row_bytes, columns) -> None:
     sampling, held = Sampling(), np.array(rows)
     turns, least = sampling.turns(held, row_bytes, columns), min(sampling.rows, max(sampling.fewest, 2 * columns))
