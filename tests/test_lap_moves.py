@@ -24,7 +24,7 @@ from dpdist.inference.moves.delete import Delete
 from dpdist.inference.moves.division import Divisions
 from dpdist.inference.moves.merge import Merge, propose_merges
 from dpdist.inference.moves.pairs import pair_gains
-from dpdist.inference.moves.sampling import TOGETHER, Sampling
+from dpdist.inference.moves.sampling import MOST_TURNS, TOGETHER, Sampling
 from dpdist.inference.moves.split import Split
 from dpdist.inference.moves.turns import parts_of
 from dpdist.inference.schedules import Memoized
@@ -194,13 +194,15 @@ def test_neighbours_have_their_turn_together_however_wide_rows_are(components, r
 
 @given(st.lists(st.floats(0, 1e5), min_size=1, max_size=300), st.integers(1, 10**4), st.integers(2, 3000))
 @example([1e4] * 190, 512, 2081)
-def test_in_its_turn_a_component_has_twice_as_many_rows_as_statistics(rows, row_bytes, columns) -> None:
+@example([1e4] * 2000, 1024, 8385)
+def test_components_take_turns_so_that_each_has_rows_enough_for_its_statistics(rows, row_bytes, columns) -> None:
     sampling, held = Sampling(), np.array(rows)
-    turns, least = sampling.turns(held, row_bytes, columns), min(sampling.rows, max(sampling.fewest, 2 * columns))
+    turns, wanted = sampling.turns(held, row_bytes, columns), min(sampling.rows, max(sampling.fewest, 2 * columns))
     if row_bytes * held.sum() <= sampling.total_bytes:
         assert turns == 1
     elif len(rows) > TOGETHER * turns:
-        assert sampling.each(-(-len(rows) // turns), row_bytes) >= min(least, int(held.max()))
+        least = min(wanted, int(held.max())) if turns < MOST_TURNS else sampling.fewest
+        assert sampling.each(-(-len(rows) // turns), row_bytes) >= least
 
 
 def test_a_sample_too_small_for_any_split_is_refused() -> None:

@@ -18,7 +18,9 @@ TOGETHER = 16
 #: Smallest number of rows drawn from a component, as a multiple of its number of statistics: children of fewer rows are
 #: not found. Of 1.9 million image patches, 64 columns in 190 full components (2,081 statistics), samples of 700 rows
 #: led to no split in three laps, 1,400 to 2 splits in one, and 4,000 to 32.
-ROWS_A_STATISTIC = 2
+ROWS_PER_STATISTIC = 2
+#: Largest number of laps in which components take turns so that each has so many rows.
+MOST_TURNS = 8
 #: A sample that holds more than this share of its component counts as the whole component: the weights of the other
 #: rows are negligible.
 ALMOST_ALL = 0.95
@@ -34,9 +36,9 @@ class Sampling:
     fewest: int = setting(
         256,
         COUNT,
-        "Smallest number of rows drawn from each component, if it has so many; at least twice its number of "
-        "statistics, but at most rows. If these rows of all components do not fit into total_bytes, components take "
-        "turns, 16 or more at a time.",
+        "Smallest number of rows drawn from each component, if it has so many. If these rows of all components do not "
+        "fit into total_bytes, components take turns, 16 or more at a time. They also take turns, in up to 8 laps, so "
+        "that each has twice as many rows as statistics.",
     )
 
     def __post_init__(self) -> None:
@@ -57,9 +59,13 @@ class Sampling:
         """
         if row_bytes * rows.sum() <= self.total_bytes:
             return 1
-        least = min(self.rows, max(self.fewest, ROWS_A_STATISTIC * statistics), max(1, int(rows.max())))
-        together = max(TOGETHER, self.total_bytes // (row_bytes * least))
-        return -(-len(rows) // together)
+        wanted = min(self.rows, max(self.fewest, ROWS_PER_STATISTIC * statistics), max(1, int(rows.max())))
+        needed = self._turns(len(rows), row_bytes, min(self.rows, self.fewest))
+        return max(needed, min(MOST_TURNS, self._turns(len(rows), row_bytes, wanted)))
+
+    def _turns(self, components: int, row_bytes: int, each: int) -> int:
+        together = max(TOGETHER, self.total_bytes // (row_bytes * each))
+        return -(-components // together)
 
     def probabilities(self, wanted: np.ndarray, least: int, rows: np.ndarray, row_bytes: int) -> np.ndarray:
         """(K,) probability with which a row joins the sample of its component, so that enough rows of each are drawn.
