@@ -152,7 +152,7 @@ def test_mini_batches_alone_find_topics(documents: int | None) -> None:
     assert model.topic_sizes_.sum() == pytest.approx(corpus * 40, rel=0.3)
     test = blocks(100, seed=2)
     assert model.score(test) > unigram(x, test) + 0.2
-    assert model.n_iter_ == 16 and "goes on" in model.stop_reason_
+    assert model.n_iter_ == 16 and "continues" in model.stop_reason_
     assert model.history_["lap"].values.tolist() == [*range(1, 17)]
 
 
