@@ -33,6 +33,7 @@ from dpdist.models.likelihoods import Dirichlet
 from dpdist.models.mixture import Model
 from dpdist.models.sufficient_statistics import Summary
 from dpdist.runs.labelling import write_labels
+from dpdist.runs.opening import gone_on
 from tests.cases import ALLOCATIONS, FAMILIES, FamilyCase, filled, moments_of
 from tests.reference import reference_of
 from tests.runs import clusters, mixture
@@ -561,6 +562,24 @@ def test_a_run_that_is_gone_on_with_goes_on_scoring(kind, at_a_path, tmp_path) -
     whole = MODELS[kind]().fit(rows, holdout=held)
     assert len(whole.history_["lap"]) > 1
     np.testing.assert_array_equal(found.history_["holdout_score"], whole.history_["holdout_score"])
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_path_of_held_out_rows_that_is_first_given_at_a_resumption_is_remembered(kind, tmp_path, monkeypatch) -> None:
+    held, rows = stretched(4)[:90] + 0.1, ArraySource(stretched(4), partition_rows=100)
+    np.save(tmp_path / "held.npy", held)
+    broken_off = MODELS[kind]().iter_fit(rows, checkpoint_path=tmp_path / "run", checkpoint_seconds=0)
+    next(broken_off)
+    broken_off.close()
+    monkeypatch.chdir(tmp_path)
+    gone_on(tmp_path / "run", rows, SerialBackend(), holdout="held.npy").close()
+    monkeypatch.undo()
+    found = dpdist.resume(tmp_path / "run", rows)
+    scores = found.history_["holdout_score"]
+    assert np.isnan(scores[0])
+    assert len(scores) > 1
+    assert np.isfinite(scores[1:]).all()
+    np.testing.assert_allclose(scores[-1], found.score(held), rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["fit", "pass"])

@@ -42,8 +42,9 @@ def resume(
     path : checkpoint folder of a fit
     x, sample_weight : the data that the run was started with
     max_laps, max_time : when to stop; default: the limits of the run
-    holdout : held-out rows to score; default: the holdout of the run, if it was given by a path. Held-out rows that
-        were given in memory are not stored, so they are scored no further unless given again
+    holdout : held-out rows to score; default: the holdout of the run, if it was given by a path. A path is stored for
+        later calls. Held-out rows that were given in memory are not stored, so they are scored no further unless
+        given again
     backend : where to run; default: the active Dask client, else this process
 
     Returns

@@ -16,6 +16,7 @@ from dpdist.core.places import place_of
 from dpdist.data import Source, source_like
 from dpdist.data.base import Weights
 from dpdist.data.columns import Names
+from dpdist.data.files import located
 from dpdist.execution.base import Backend
 from dpdist.inference.hierarchy.growing import grow_tree
 from dpdist.inference.hierarchy.tree import Tree
@@ -121,7 +122,7 @@ def gone_on(
     Parameters
     ----------
     max_laps, max_time : new limits; None for the stored ones
-    holdout : held-out rows to score, or their path; None for those at the stored path
+    holdout : held-out rows to score, or their path, which is stored; None for those at the stored path
     checkpoint_seconds : longest time between checkpoints
 
     Raises
@@ -143,11 +144,11 @@ def gone_on(
 
 
 def resumed(store: RunStore, source: Source, backend: Backend, limits: Limits, holdout: object = None) -> Run:
-    """The run in `store`, ready to continue from its checkpoint; changed limits are stored at once.
+    """The run in `store`, ready to continue from its checkpoint; what is changed is stored at once.
 
     Parameters
     ----------
-    holdout : held-out rows to score, or their path; None for those at the stored path
+    holdout : held-out rows to score, or their path, which is stored; None for those at the stored path
 
     Raises
     ------
@@ -167,8 +168,9 @@ def resumed(store: RunStore, source: Source, backend: Backend, limits: Limits, h
         state, manifest = store.state()
         state, problem = replace(state, quiet=False), store.problem()
         run = Run(method, problem, source, backend, state, limits, history, store, fitted=fitted, manifest=manifest)
-        if limits != _limits_of(store):
-            store.limit(limits.parameters)
+        places = _changed_places(holdout, store)
+        if places or limits != _limits_of(store):
+            store.change(limits.parameters if method.endless else {}, places)
             run.save()
         return run
 
@@ -180,11 +182,18 @@ def being_prepared(path: str | os.PathLike[str]) -> PreparationStore | None:
 
 def _prepared_again(store: PreparationStore, source: Source, backend: Backend, limits: Limits, holdout: object) -> Run:
     method = method_named(store.method, _held_out(holdout, store.settings), source.names, store.settings)
-    return prepare_again(method, source, limits, backend, store)
+    return prepare_again(method, source, limits, backend, store, _changed_places(holdout, store))
 
 
 def _held_out(given: object, settings: Mapping[str, object]) -> object:
     return settings.get("holdout") if given is None else given
+
+
+def _changed_places(holdout: object, run: RunStore | PreparationStore) -> dict[str, str]:
+    """The path of held-out rows, by the name of its setting, unless `run` has it already."""
+    if not isinstance(holdout, str | os.PathLike) or run.settings.get("holdout") == (path := located(holdout)):
+        return {}
+    return {"holdout": path}
 
 
 def _limits_of(run: RunStore | PreparationStore) -> Limits:

@@ -91,8 +91,16 @@ def prepare(
     return _kept(method, spec, source, limits, backend, output, store, new=True)
 
 
-def prepare_again(method: AnyMethod, source: Source, limits: Limits, backend: Backend, store: PreparationStore) -> Run:
-    """A run before its first lap, continued after the process that prepared it ended.
+def prepare_again(
+    method: AnyMethod,
+    source: Source,
+    limits: Limits,
+    backend: Backend,
+    store: PreparationStore,
+    places: Mapping[str, str],
+) -> Run:
+    """A run before its first lap, continued after the process that prepared it ended; `places` are changed paths of its
+    settings.
 
     Raises
     ------
@@ -102,7 +110,7 @@ def prepare_again(method: AnyMethod, source: Source, limits: Limits, backend: Ba
     store.lock()
     with released_on_error(store):
         source = _same_data(source, store)
-        store.limit(limits.parameters if method.endless else {})
+        store.change(limits.parameters if method.endless else {}, places)
         output = Output(store.place.label, store.told["settings"], True, store.asked(), store.request)
         spec = store.spec()
     return _kept(method, spec, source, limits, backend, output, store, new=False)

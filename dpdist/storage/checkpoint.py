@@ -206,9 +206,9 @@ class RunStore(GenerationStore):
         found: Asked = codec.read(subgroup(self.problem_group(), "asked"), Asked)
         return found.but(self.attributes.get("limits", {}))
 
-    def limit(self, limits: Mapping[str, object]) -> None:
-        """Replace the limits, parameters by name; the next generation stores them."""
-        self.attributes = {**self.attributes, "limits": limits}
+    def change(self, limits: Mapping[str, object], places: Mapping[str, str]) -> None:
+        """Replace the limits, parameters by name, and some paths of the settings; the next generation stores them."""
+        self.attributes = {**self.attributes, "limits": limits, "settings": {**self.settings, **places}}
 
     def fitted(self) -> AnyFitted | None:
         """The model of the current generation, or None before the first lap."""

@@ -199,9 +199,9 @@ class PreparationStore:
         found: Asked = codec.read(subgroup(self._group(_ASKED), "asked"), Asked)
         return found.but(self.told.get("limits", {}))
 
-    def limit(self, limits: Mapping[str, object]) -> None:
-        """Store changed limits, parameters by name."""
-        self.told["limits"] = limits
+    def change(self, limits: Mapping[str, object], places: Mapping[str, str]) -> None:
+        """Store changed limits, parameters by name, and changed paths of the settings."""
+        self.told |= {"limits": limits, "settings": {**self.settings, **places}}
         with writable(self.place):
             self._write()
 
