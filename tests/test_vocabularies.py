@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import re
 import shutil
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from dpdist.data.corpora import write_corpus
 from dpdist.inference.schedules import Batch, Memoized, Stochastic
 from dpdist.report.show import shown_tables, shown_values
 from dpdist.runs.opening import open_run
+from tests.runs import mixture
 from tests.test_topic_model import VOCABULARY, blocks, model_of
 
 WORDS = ["", "word", "Wörter", "語", "a b\n", *VOCABULARY[5:]]
@@ -123,6 +125,15 @@ def test_words_and_paths_are_shown_as_they_are(odd: Path) -> None:
     console.print(shown_tables(str(odd)))
     told = "".join(console.export_text().split())  # a title is as wide as its table
     assert str(odd) in told and all(word in told for word in ODD)
+
+
+@pytest.mark.parametrize(("weight", "named"), [(1.0, "rows"), (0.3, "total weight of rows")])
+def test_a_total_of_weights_is_not_called_a_number_of_rows(weight: float, named: str, tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(45, 2))
+    mixture(max_laps=1).fit(rows, sample_weight=np.full(45, weight)).save(tmp_path / "model.zarr")
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(shown_tables(str(tmp_path / "model.zarr")))
+    assert re.search(rf"\W {named} +\W {45 * weight:g}", console.export_text())
 
 
 def test_words_are_drawn_as_they_are(odd: Path) -> None:

@@ -97,7 +97,8 @@ _APART = {"path", "method", "laps", "seconds", "n_components", "stop_reason", "c
 
 def _facts(values: dict[str, Any], method: AnyMethod) -> Table:
     table = Table(title=Text(values["path"], style="table.title"), show_header=False)
-    called = {"rows": f"{method.row}s"}
+    weighted = not float(values["rows"]).is_integer()
+    called = {"rows": f"total weight of {method.row}s" if weighted else f"{method.row}s"}
     table.add_row(method.parts, f"{values['n_components']}")
     for name, value in values.items():
         if name not in _APART and isinstance(value, str | int | float):
