@@ -8,10 +8,12 @@ import signal
 
 import psutil
 import pytest
+from distributed import Status
 
 from dpdist.core.errors import InputError
-from dpdist.execution import connecting
+from dpdist.execution import connecting, local
 from dpdist.execution.connecting import local_backend
+from dpdist.execution.local import PersistentNanny
 from dpdist.execution.settings import WORKER_ENVIRONMENT
 from tests.waiting import wait_until
 
@@ -47,6 +49,31 @@ def test_workers_of_a_cluster_that_cannot_be_used_do_not_stay(monkeypatch: pytes
         local_backend(1)
     stay = [each for each in psutil.Process().children(recursive=True) if each not in before and _works(each)]
     assert not stay, f"as long as somebody holds {caught.value!r}"
+
+
+def signals_blocked() -> set[int]:
+    return signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def test_ctrl_c_does_not_reach_workers_even_before_they_ignore_it() -> None:
+    with contextlib.closing(local_backend(1)) as backend:
+        assert all(signal.SIGINT in blocked for blocked in backend.client.run(signals_blocked).values())
+    assert signal.SIGINT not in signals_blocked()
+
+
+def test_the_nannies_of_an_interrupted_start_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[PersistentNanny] = []
+
+    class Interrupted(PersistentNanny):
+        async def instantiate(self) -> Status:
+            made.append(self)
+            os.kill(os.getpid(), signal.SIGINT)
+            return await super().instantiate()
+
+    monkeypatch.setattr(local, "PersistentNanny", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        local_backend(1)
+    assert [nanny.status for nanny in made] == [Status.closed]
 
 
 def _works(process: psutil.Process) -> bool:

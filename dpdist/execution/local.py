@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from multiprocessing import resource_tracker
 from typing import Any
 
 import dask
@@ -35,6 +36,9 @@ class PersistentNanny(Nanny):
     async def instantiate(self) -> Status:
         """Start the worker process; raises the error of a start only while the nanny ends, or after too many failed
         starts."""
+        # Until the process ignores Ctrl-C (preload.py), it is blocked there, as it is in this thread, from then on.
+        resource_tracker.ensure_running()  # otherwise started below, which would allow it again in this thread
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         for _ in range(_STARTS):
             late = asyncio.get_running_loop().call_later(_START, self._kill_starting)
             try:
@@ -66,7 +70,14 @@ class PersistentCluster(LocalCluster):
     def __init__(self, workers: int, memory_limit: str | float | None = "auto") -> None:
         loopback = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}
         given = {"threads_per_worker": 1, "worker_class": PersistentNanny, "memory_limit": memory_limit}
-        super().__init__(n_workers=workers, **loopback, **given)
+        try:
+            super().__init__(n_workers=workers, **loopback, **given)
+        except Exception:
+            raise  # Dask has closed it
+        except BaseException:  # a signal, after which Dask would not know the nannies that it had made
+            self.workers |= {nanny.name: nanny for nanny in self._created}
+            self.close()
+            raise
 
     def _update_worker_status(self, op: str, msg: object) -> None:
         with dask.config.set({"distributed.deploy.lost-worker-timeout": "10m"}):
