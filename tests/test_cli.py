@@ -6,6 +6,7 @@ import ast
 import asyncio
 import contextlib
 import errno
+import io
 import json
 import os
 import re
@@ -290,6 +291,16 @@ def told(folder: Path, monkeypatch, capsys, *arguments: object) -> str:
     text = capsys.readouterr().err.replace("\n", " ")
     assert text.startswith("dpdist: ")
     return text
+
+
+def test_what_the_terminal_cannot_encode_is_shown_in_other_letters(monkeypatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["dpdist", "--version"])
+    monkeypatch.setattr(cli, "__version__", "1.ä")
+    monkeypatch.setattr(sys, "stdout", shown := io.TextIOWrapper(io.BytesIO(), "ascii", newline=""))
+    with pytest.raises(SystemExit, match="0"):
+        cli.main()
+    shown.seek(0)
+    assert shown.read().strip() == "1.\\xe4"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -386,6 +387,13 @@ def test_a_run_without_a_lap_and_one_that_was_left(tmp_path) -> None:
     dpdist.resume(tmp_path / "left.zarr", clusters(0))
     assert "5 laps" in next(watching) and 'http-equiv="refresh"' not in (tmp_path / "b.html").read_text()
     assert list(watching) == []
+
+
+def test_a_run_whose_name_is_no_text_has_a_page(tmp_path) -> None:
+    path = tmp_path / os.fsdecode(b"r\xe4.zarr")
+    mixture(max_laps=1).fit(clusters(0)).save(path)
+    assert list(write_report(str(path), tmp_path / "a.html", None, None, 5, 100, False))
+    assert "r\\udce4.zarr" in (tmp_path / "a.html").read_text()
 
 
 def test_a_run_that_goes_on_while_it_is_read_is_watched_further(tmp_path, monkeypatch) -> None:

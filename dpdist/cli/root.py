@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
 import logging
 import re
 import sys
@@ -129,6 +130,8 @@ _ADVICE = {
 
 def main() -> None:
     """Entry point: errors meant for people are printed as one sentence."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":  # names that it cannot encode
+        sys.stdout.reconfigure(errors="backslashreplace")
     warnings.formatwarning = lambda message, *_: f"warning: {as_options(str(message))}\n"
     try:
         app(standalone_mode=True)

@@ -194,4 +194,5 @@ def _is_page(path: Path) -> bool:
 def write_page(figures: RunFigures, path: str | Path, again: int = 0) -> None:
     """Write the page in one atomic step, so that readers get the old page or the new one."""
     target = claim_page(path)
-    LocalPlace(target.parent).replace(target.name, page_of(figures, again).encode())
+    page = page_of(figures, again).encode(errors="backslashreplace")  # names of files can be any bytes
+    LocalPlace(target.parent).replace(target.name, page)
