@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 import warnings
 from itertools import pairwise
@@ -28,7 +29,7 @@ from dpdist.cli import root as cli
 from dpdist.cli.options import split
 from dpdist.cluster.terminal import as_options
 from dpdist.core.errors import InputError
-from dpdist.data import ArraySource, Source, as_source, chosen_source, row_ids
+from dpdist.data import ArraySource, Source, as_source, chosen_source, row_ids, tables
 from dpdist.data.convert import convert
 from dpdist.data.tables import Choice, parquet
 from dpdist.data.tables.source import FileSource, file_source
@@ -120,6 +121,25 @@ def test_files_that_are_read_anywhere_are_read_a_partition_at_a_time(kind: str, 
     source = as_source(FILES[kind][0](tmp_path))
     assert isinstance(source, FileSource) and len(source.partitions) > 2
     assert source.partitions[1].label.endswith(source.files[0])
+
+
+@pytest.mark.parametrize("kind", ["npy", "hdf5"])
+def test_more_files_can_be_read_than_a_process_may_have_open(kind: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(tables, "MOST_OPEN", 3)
+    write = FILES[kind][0]
+    folders = [tmp_path / str(place) for place in range(60)]
+    for folder in folders:
+        folder.mkdir()
+    files = [str(write(folder)) for folder in folders]
+    whole, limits = np.tile(ROWS, (60, 1)), resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 40, limits[1]))
+    try:
+        source = as_source(files)
+        convert(files, tmp_path / "rows.zarr")
+        for each in (*source.partitions, *as_source(tmp_path / "rows.zarr").partitions):
+            assert_array_equal(each.load()[0], whole[each.start : each.stop])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_a_partition_opens_the_files_that_hold_its_rows_and_no_others(tmp_path: Path) -> None:

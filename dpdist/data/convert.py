@@ -180,7 +180,9 @@ def _keep_text(work: _Work, number: int) -> None:
 def _table(work: _Work) -> Table:
     """The rows of all files, of which any part can be read."""
     texts = {i for i, file in enumerate(work.files) if ending_of(file) in TEXT}
-    tables = [_kept(work.kept(i)) if i in texts else open_file(file, work.choice) for i, file in enumerate(work.files)]
+    tables = [
+        _kept(work.kept(i)) if i in texts else open_file(file, work.choice, i) for i, file in enumerate(work.files)
+    ]
     return join_tables(tables, work.files)
 
 

@@ -11,6 +11,7 @@ import glob
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -48,6 +49,8 @@ READERS: dict[str, Callable[[Path, Choice], Table]] = {
     ".fvecs": functools.partial(open_vectors, value="<f4"),
     ".bvecs": functools.partial(open_vectors, value="u1"),
 }
+#: Largest number of files that stay open, as systems allow a process a thousand or fewer.
+MOST_OPEN = 100
 _REFUSED = {
     ".zarr": "is already Zarr and needs no conversion; give its path to fit.",
     ".npz": "is a NumPy archive, which cannot be read in blocks. Save its array of rows with numpy.save and convert "
@@ -71,12 +74,27 @@ def open_table(source: str | Sequence[str], choice: Choice = Choice()) -> Table:
         If a file is missing or has no reader, no file has rows, or several files differ in their columns.
     """
     files = files_of(source, choice)
-    return join_tables([open_file(file, choice) for file in files], files)
+    return join_tables([open_file(file, choice, others) for others, file in enumerate(files)], files)
 
 
-def open_file(path: str, choice: Choice) -> Table:
-    """The rows of a file, which may have none; raises :class:`InputError` as :func:`open_table`."""
-    return _reader(path)(Path(path), choice)
+def open_file(path: str, choice: Choice, others: int = 0) -> Table:
+    """The rows of a file, which may have none; raises :class:`InputError` as :func:`open_table`.
+
+    Parameters
+    ----------
+    others : number of files that were opened before; after :data:`MOST_OPEN` of them, this one is open only while rows
+        are read
+    """
+    table = _reader(path)(Path(path), choice)
+    if others < MOST_OPEN or table.part is None:
+        return table
+    return replace(table, part=functools.partial(_part_of_file, path, choice))
+
+
+def _part_of_file(path: str, choice: Choice, start: int, stop: int) -> np.ndarray:
+    part = open_file(path, choice).part
+    assert part is not None, "any part of such a file can be read"
+    return part(start, stop)
 
 
 def files_of(source: str | Sequence[str], choice: Choice) -> list[str]:

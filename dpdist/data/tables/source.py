@@ -97,7 +97,7 @@ def file_source(paths: str | Sequence[str], choice: Choice, weights: Weights = N
         As :func:`dpdist.data.tables.open_table`, or if text is too large for memory.
     """
     files = files_of(paths, choice)
-    tables = [open_file(file, choice) for file in files]
+    tables = [open_file(file, choice, others) for others, file in enumerate(files)]
     table = join_tables(tables, files)
     if table.part is not None:
         return FileSource(files, tables, choice, weights)
