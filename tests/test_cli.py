@@ -308,6 +308,7 @@ def test_what_the_terminal_cannot_encode_is_shown_in_other_letters(monkeypatch) 
     [
         (MemoryError("Unable to allocate 9 GiB"), "there is not enough memory (Unable to allocate 9 GiB); use fewer"),
         (OSError(errno.ENOSPC, "No space left"), "No space left; free some space, and run the command again."),
+        (OSError(errno.EDQUOT, "Quota exceeded"), "Quota exceeded; free some space, and run the command again."),
         (OSError(errno.EROFS, "Read-only", "/mnt/x"), "Read-only (/mnt/x); choose a path that can be written to."),
         (
             OSError(errno.EIO, "Input/output error", "y"),

@@ -122,8 +122,9 @@ def test_a_task_that_fails_to_read_twice_succeeds(backend: DaskBackend, tmp_path
 
 def test_a_partition_that_cannot_be_read_is_named(backend: DaskBackend) -> None:
     shared = [backend.share(f"rows {i}", label=f"partition {i}") for i in range(3)]
-    with pytest.raises(ClusterError, match=r"fail_always of partition 0 failed in 3 of 3 tries, last with OSError"):
+    with pytest.raises(ClusterError, match=r"fail_always of partition 0 failed in 3 of 3 tries, last with OSE") as told:
         backend.fetch([backend.sum(backend.map(fail_always, shared[:1]))])
+    assert "can read the data and write the output, and that its disk has space" in str(told.value)
 
 
 def test_an_error_of_the_task_is_raised_as_it_is_and_at_once(backend: DaskBackend, tmp_path: Path) -> None:

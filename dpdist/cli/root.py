@@ -122,6 +122,7 @@ app = typer.Typer(
 #: Advice for errors of the operating system, by number.
 _ADVICE = {
     errno.ENOSPC: "free some space, and run the command again.",
+    errno.EDQUOT: "free some space, and run the command again.",
     errno.EFBIG: "raise the limit on file sizes (ulimit -f), or write to another place.",
     errno.EROFS: "choose a path that can be written to.",
     errno.EACCES: "check your permissions to read and write there.",

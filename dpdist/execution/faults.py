@@ -71,10 +71,11 @@ def deadly(task: str) -> ClusterError:
 
 
 def unreadable(task: str, attempts: int, reason: str, worker: str) -> ClusterError:
-    """The error of a task that could not read its inputs."""
+    """The error of a task that could not read its inputs or write its results."""
     return ClusterError(
         f"{task} failed in {attempts} of {attempts} tries, last with {reason} (worker {worker}). "
-        "Check that every worker can read the data, then resume."
+        "Check that every worker can read the data and write the output, and that its disk has space; then resume, or "
+        "repeat the command."
     )
 
 
