@@ -330,6 +330,7 @@ def test_workers_that_nobody_asked_for_share_the_cores_of_this_machine(tmp_path)
         (["--rows", "10", "--columns", "2", "--drop", "a"], "--drop leaves out columns of data"),
         (["--rows", "10", "--columns", "2", "--dtype", "text"], "dtype should be"),
         (["--rows", "10", "--columns", "2", "--max-components", "3", "--components", "4"], "should be at most 3"),
+        (["--rows", "10", "--columns", "2", "--components", "11"], "should be at most 10, like the number of rows"),
         (["--rows", "10", "--columns", "2", "--flor", "4"], "No such option"),
     ],
 )
@@ -338,6 +339,27 @@ def test_what_cannot_be_planned_is_told_in_a_sentence(tmp_path, given, sentence)
     result = CliRunner().invoke(cli.app, ["plan", "--costs", str(tmp_path / "costs.json"), *given])
     assert result.exit_code != 0
     assert sentence in f"{result.output} {result.exception}"
+
+
+def test_a_start_and_held_out_rows_that_a_fit_refuses_are_refused(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    REAL.write(tmp_path / "costs.json")
+    rows = clusters(0)
+    np.save("rows.npy", rows)
+    np.save("wide.npy", np.hstack([rows, rows]))
+    model = mixture(max_laps=6).fit(rows)
+    assert model.n_components_ > 2
+    model.save("model.zarr")
+    (tmp_path / "held.toml").write_text('data = "rows.npy"\nholdout = "gone.npy"\n')
+    start = ["--initial", "model.zarr"]
+    for asked, sentence in (
+        (["--data", "rows.npy", "--schedule", "stochastic"], "would keep one cluster"),
+        (["--data", "wide.npy", *start], f"rows should have {rows.shape[1]} columns"),
+        (["--data", "rows.npy", *start, "--max-components", "2"], "initial should give at most 2 components"),
+        (["held.toml"], "held-out rows: there is no file"),
+    ):
+        result = CliRunner().invoke(cli.app, ["plan", "--costs", "costs.json", *asked])
+        assert sentence in str(result.exception)
 
 
 def test_topics_and_documents_are_not_planned_as_rows(tmp_path) -> None:

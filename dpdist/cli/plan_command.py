@@ -64,6 +64,7 @@ def plan(
     the fit. --save-costs writes them to a file, and --costs reads a file that was written on this or another machine.
     """
     from dpdist.report.forecast import plan_tables
+    from dpdist.runs.methods import method_named
     from dpdist.runs.planning.costs import claim_costs, read_costs
     from dpdist.runs.planning.plan import plan as planned
 
@@ -86,7 +87,10 @@ def plan(
             ) from error
         raise
     assert isinstance(told.spec, FitSpec), "the command fit has the spec of a mixture"
-    source, count = _source(told, rows, columns, dtype), _components(told.spec, components)
+    source = _source(told, rows, columns, dtype)
+    count = _components(told.spec, components, source.shape[0])
+    if rows is None:
+        method_named(told.spec.method, told.holdout, source.names, told.tables)  # refuses wrong held-out rows
     cores = len(os.sched_getaffinity(0))
     laps = min(LAPS, told.spec.limits.max_laps or LAPS) if laps is None else laps
     with backend_of(1 if known is None else None, None, known is not None, stopped=NOT_KEPT) as backend:
@@ -125,9 +129,10 @@ def _source(told: Config, rows: int | None, columns: list[str] | None, dtype: st
     return UnwrittenSource(rows, int(count), one_of(*DTYPES).take("dtype", dtype))
 
 
-def _components(spec: FitSpec, asked: int | None) -> int:
+def _components(spec: FitSpec, asked: int | None, rows: int) -> int:
     """The given number of components, or the largest possible one, at most :data:`COMPONENTS`."""
-    most = spec.allocation.max_components
-    if asked is not None and most is not None and asked > most:
-        raise InputError(f"--components should be at most {most}, like max_components; got {asked}.")
-    return asked if asked is not None else min(COMPONENTS, most or COMPONENTS)
+    limits = {"the number of rows": rows, "max_components": spec.allocation.max_components or rows}
+    what, most = min(limits.items(), key=lambda limit: limit[1])
+    if asked is not None and asked > most:
+        raise InputError(f"--components should be at most {most}, like {what}; got {asked}.")
+    return asked if asked is not None else min(COMPONENTS, most)

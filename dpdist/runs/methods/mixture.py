@@ -141,15 +141,32 @@ def start_summary(spec: FitSpec, problem: Problem, source: Source, backend: Back
     initial = spec.initial
     if isinstance(initial, np.ndarray):
         return responsibility_start(problem, source, backend, initial)
-    if isinstance(initial, Predictor) or initial not in STARTS:
-        model = initial if isinstance(initial, Predictor) else _stored_model(initial)
-        model.check_source(source, "initial")
+    if (model := starting_model(spec, source)) is not None:
         return model_start(problem, source, backend, model)
     if initial == "one":
         return None if problem.model.background is None else _all_data(problem.model.background, source)
     if initial == "k-means++":
         return kmeans_start(problem, source, backend, spec.starting_components)
     return sequential_start(problem, source, backend, spec.initial_rows)
+
+
+def starting_model(spec: FitSpec, source: Source) -> Predictor | None:
+    """The model that the fit starts from, if any; raises :class:`InputError` if it does not accept the rows."""
+    initial = spec.initial
+    if isinstance(initial, np.ndarray) or (isinstance(initial, str) and initial in STARTS):
+        return None
+    model = initial if isinstance(initial, Predictor) else _stored_model(initial)
+    model.check_source(source, "initial")
+    return model
+
+
+def check_count(spec: FitSpec, components: int) -> None:
+    """Raise :class:`InputError` if a start has more components than the allocation allows."""
+    most = spec.allocation.max_components
+    if most is not None and components > most:
+        raise InputError(
+            f"initial should give at most {most} components, the limit of the allocation; got {components}."
+        )
 
 
 def _all_data(background: Background, source: Source) -> Summary:
@@ -187,13 +204,9 @@ class MemoizedMixture(RowMethod[FitSpec, Problem, Summary, MixturePredictor]):
         problem = prepared_problem(spec, source, backend)
         if self.holdout is not None:
             check_new_rows(problem.preparation, problem.model.family, self.holdout, backend, HELD_OUT)
-        most = spec.allocation.max_components
         start = backend.kept("first clusters", lambda: start_summary(spec, problem, source, backend))
         components = 1 if start is None else len(start.entropy)
-        if most is not None and components > most:
-            raise InputError(
-                f"initial should give at most {most} components, the limit of the allocation; got {components}."
-            )
+        check_count(spec, components)
         warn_if_large(problem, source, components)
         return problem, first_state(problem, source, start)
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from dpdist.data.base import Source, TableSource, rows_with_weight
 from dpdist.execution import Backend
 from dpdist.inference.blocks import block_rows
 from dpdist.inference.mixture.batches import batches_that_pay
 from dpdist.inference.mixture.engine import feature_columns
 from dpdist.inference.mixture.problem import Problem
-from dpdist.runs.methods.mixture import MemoizedMixture, check_density
+from dpdist.runs.methods.mixture import MemoizedMixture, check_count, check_density, check_start, starting_model
 from dpdist.runs.planning.calibration import calibrate, planned
 from dpdist.runs.planning.costs import UnitCosts
 from dpdist.runs.planning.forecast import Forecast, forecast
@@ -77,9 +79,12 @@ def plan(
     Raises
     ------
     InputError
-        If the family does not accept the rows, or cannot have that many components.
+        If the fit would refuse its start, the family does not accept the rows, or cannot have that many components.
     """
+    check_start(spec)
     check_density(spec.family, source)
+    if (start := starting_model(spec, source)) is not None:
+        check_count(spec, int(np.count_nonzero(start.mixture()[1].counts)))
     cut = MemoizedMixture().cut(spec, source)
     problem = planned(spec, cut, components)
     shape = shape_of(spec, problem, cut, components)
