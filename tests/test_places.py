@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import multiprocessing
@@ -21,8 +22,10 @@ import pytest
 import zarr
 
 from dpdist.core.errors import CheckpointError
+from dpdist.core.outputs import sole_writer
 from dpdist.core.places import LocalPlace, Place, place_of
 from tests.daemons.s3 import BUCKET, environment, moto_server, rgw_server
+from tests.runs import clusters, mixture
 
 PLACES = ["local", "moto", pytest.param("rgw", marks=pytest.mark.rgw)]
 SERVERS = {"moto": moto_server, "rgw": rgw_server}
@@ -75,6 +78,20 @@ def test_a_file_is_created_once_and_left_as_it_is(place) -> None:
     assert place.read("file") == b"third"
     place.remove("file")
     assert place.create("file", b"fourth")
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP])
+def test_a_file_system_without_hard_links_is_told(number, tmp_path, monkeypatch) -> None:
+    def refused(source: str, target: str) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", refused)
+    with pytest.raises(OSError, match="the file system has no hard links"):
+        place_of(tmp_path).create("one", b"1")
+    with pytest.raises(CheckpointError, match=r"no hard links.* Choose a folder on another file system, then start"):
+        mixture(max_laps=1).prepare(clusters(0), tmp_path / "run.zarr")
+    with pytest.raises(OSError, match="has no hard links"):
+        sole_writer(str(tmp_path / "rows.zarr")).__enter__()
 
 
 @pytest.mark.parametrize("same", [False, True])

@@ -124,6 +124,7 @@ _ADVICE = {
     errno.ENOSPC: "free some space, and run the command again.",
     errno.EDQUOT: "free some space, and run the command again.",
     errno.EFBIG: "raise the limit on file sizes (ulimit -f), or write to another place.",
+    errno.EOPNOTSUPP: "choose a path on another file system.",
     errno.EROFS: "choose a path that can be written to.",
     errno.EACCES: "check your permissions to read and write there.",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -199,13 +200,15 @@ def writable(place: Place) -> Iterator[None]:
         yield
     except OSError as error:
         raise CheckpointError(
-            f"the checkpoint could not be written to {place.label} ({_words(error)}); {_after_failure(place)}"
+            f"the checkpoint could not be written to {place.label} ({_words(error)}); {_after_failure(place, error)}"
         ) from error
 
 
-def _after_failure(place: Place) -> str:
+def _after_failure(place: Place, error: OSError) -> str:
     """What is still stored after a failed write, and what to do; continues a message after a semicolon."""
     remedy, begun = "Free disk space or make the folder writable", True
+    if error.errno == errno.EOPNOTSUPP:
+        remedy = "Choose a folder on another file system"
     with contextlib.suppress(CheckpointError, ValueError, OSError):
         begun = _is_run(place)
     if begun:

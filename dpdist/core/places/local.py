@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import uuid
@@ -14,6 +15,8 @@ from dpdist.core.places.base import Place
 
 #: Number of files that are written and synchronised at a time.
 TOGETHER = 8
+#: Errors of file systems without hard links, such as FAT, when one is made.
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class LocalPlace(Place):
@@ -45,6 +48,11 @@ class LocalPlace(Place):
                 os.link(aside, target)
             except FileExistsError:
                 return False
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                reason = "the file system has no hard links, which are needed"
+                raise OSError(errno.EOPNOTSUPP, reason, str(target)) from error
         _synchronise(target.parent)
         return True
 
