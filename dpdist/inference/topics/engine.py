@@ -13,7 +13,7 @@ from dpdist.inference.loop import Step, Work, first_lap, next_lap, run_steps
 from dpdist.inference.state import Info, State
 from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary
 from dpdist.inference.topics.documents import PairSums
-from dpdist.inference.topics.kept import DocumentFiles, WarmStart, tokens_beside
+from dpdist.inference.topics.kept import BatchDocuments, DocumentFiles, tokens_beside
 from dpdist.inference.topics.lap_moves import TopicLapMoves, take_topic_moves, wanted_documents, warm_start_of_removal
 from dpdist.inference.topics.local_step import TopicLocalStepTask, TopicSet, topic_local_step
 from dpdist.inference.topics.problem import PosteriorProblem
@@ -79,7 +79,7 @@ class _TopicWork(Work):
             files=self._files,
         )
 
-    def known(self, batch_summary: TopicBatchSummary, rows: Sequence[int]) -> Sequence[WarmStart | None]:
+    def known(self, batch_summary: TopicBatchSummary, rows: Sequence[int]) -> Sequence[BatchDocuments | None]:
         return [None] * len(rows) if batch_summary.documents is None else batch_summary.documents.starts()
 
     def end(self, backend: Backend, last: Step, rows: float) -> Step:

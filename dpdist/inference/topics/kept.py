@@ -130,23 +130,14 @@ class BatchDocuments:
         digests = {kept.name: kept.digest for kept in self.partitions if kept.digest}
         return {self.folder: digests} if digests else {}
 
-    def starts(self) -> list[WarmStart]:
-        """Initial topics of the documents of each partition."""
-        return [WarmStart(self.folder, kept, self.current, self.candidate) for kept in self.partitions]
-
-
-@dataclass(frozen=True, eq=False)
-class WarmStart:
-    """Initial topics of a partition's documents: those after the last visit, as in :class:`BatchDocuments`."""
-
-    folder: str
-    kept: KeptDocuments
-    current: TopicNames
-    candidate: TopicNames | None
+    def starts(self) -> list[BatchDocuments]:
+        """The documents of each partition alone, whose topics are the initial ones of its next visit."""
+        return [replace(self, partitions=(kept,)) for kept in self.partitions]
 
     def read(self, files: DocumentFiles) -> tuple[DocumentTopics, DocumentTopics | None]:
-        """The documents' topics, current and candidate."""
-        visited = files.take(self.folder, self.kept)
+        """The topics, current and candidate, of the documents of a single partition."""
+        (kept,) = self.partitions
+        visited = files.take(self.folder, kept)
         return self.current.of(visited), None if self.candidate is None else self.candidate.of(visited)
 
 

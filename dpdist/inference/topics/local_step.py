@@ -13,14 +13,7 @@ from dpdist.data.base import Partition
 from dpdist.inference.sample import Sample
 from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary, TopicLocalStep
 from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, local_step
-from dpdist.inference.topics.kept import (
-    BatchDocuments,
-    DocumentFiles,
-    KeptDocuments,
-    TopicNames,
-    VisitedDocuments,
-    WarmStart,
-)
+from dpdist.inference.topics.kept import BatchDocuments, DocumentFiles, KeptDocuments, TopicNames, VisitedDocuments
 from dpdist.inference.topics.model import TopicPosterior
 
 
@@ -55,7 +48,7 @@ class TopicLocalStepTask:
 
 
 def topic_local_step(
-    partition: Partition, _shared: None, task: TopicLocalStepTask, before: WarmStart | None
+    partition: Partition, _shared: None, task: TopicLocalStepTask, before: BatchDocuments | None
 ) -> TopicLocalStep:
     """The local step on one partition, under current topics and candidates; `before` is None in the first visit."""
     documents, files = with_words(documents_of(partition)), task.files
@@ -127,7 +120,7 @@ def online_local_step(
     posterior: TopicPosterior,
     effort: Effort,
     files: DocumentFiles,
-    before: WarmStart | None,
+    before: BatchDocuments | None,
     moments: bool,
 ) -> OnlineLocalStep:
     """Fit a partition's documents.

@@ -27,7 +27,7 @@ from dpdist.inference.state import Info, Record, State
 from dpdist.inference.topics.batch_summary import Measured
 from dpdist.inference.topics.confidence import UnionLogs, delete_contributions, doubts, union_contributions
 from dpdist.inference.topics.documents import NO_PAIRS
-from dpdist.inference.topics.kept import BatchDocuments, DocumentFiles, TopicNames, WarmStart
+from dpdist.inference.topics.kept import BatchDocuments, DocumentFiles, TopicNames
 from dpdist.inference.topics.local_step import (
     OnlineLocalStep,
     keep_topics,
@@ -216,7 +216,7 @@ def _visit(
     partitions: Sequence[Ref[object]],
     state: OnlineState,
     files: DocumentFiles,
-    known: Sequence[WarmStart | None],
+    known: Sequence[BatchDocuments | None],
     moments: bool,
 ) -> list[Ref[OnlineLocalStep]]:
     with one_thread(), phase(Phase.GLOBAL_STEP):
