@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Self
 
-from scipy import sparse
-
 from dpdist.core.settings import documented_by
 from dpdist.data import as_source
 from dpdist.estimators.fitted import RandomState
@@ -18,12 +16,16 @@ from dpdist.execution import Backend
 from dpdist.inference.schedules import Schedule
 from dpdist.inference.topics.documents import Effort
 from dpdist.inference.topics.hyperparameters import LEARNABLE
-from dpdist.inference.topics.online import OnlineState
+from dpdist.inference.topics.online_engine import lap_info, partial_step
 from dpdist.inference.topics.prediction import all_documents
-from dpdist.inference.topics.problem import GlobalWeights, OnlinePlan, PointProblem, TopicPlan
-from dpdist.runs.methods.topics import as_online, begin_partial, check_corpus, continue_online
+from dpdist.inference.topics.problem import GlobalWeights, OnlinePlan, TopicPlan
+from dpdist.runs.methods.topics import as_online, begin_partial, check_corpus
 from dpdist.runs.specs import TopicSpec
+from dpdist.storage.checkpoint import Fitted
 from dpdist.storage.history import History
+
+#: Stop reason of a model fitted by `partial_fit`.
+_GOES_ON = "continues with the next mini-batch of partial_fit"
 
 
 @documented_by(TopicSpec, Manner)
@@ -172,19 +174,18 @@ class HDPTopicModel(TopicEstimator):
         corpus = seen if documents is None else documents
         check_corpus(corpus, batch.shape[0])
         history = self._history if begun else History()
-        problem, state = self._going_on() if begun else self._beginning(batch, corpus)
+        problem = self.spec().online(batch.shape[1])
+        if begun:
+            problem, state = as_online(self._problem, self._fitted, problem)
+        else:
+            state = begin_partial(problem, self.initial_topics, batch, corpus)
         problem = replace(problem, words=self._problem.words if begun else source.names)
-        info, fitted = continue_online(problem, batch, corpus, state, seen, history)
+        step = partial_step(problem, batch, float(corpus), state)
+        info = lap_info(step, len(history.laps) + 1, seen)
         history.add(info)
+        fitted = Fitted(info.ids, info.total, info.elbo, seen, info.units, info.total.next_id, _GOES_ON)
         self.adopt(problem, fitted, history, self._chosen)
         return self
-
-    def _beginning(self, batch: sparse.csr_array, corpus: float) -> tuple[PointProblem, OnlineState]:
-        problem = self.spec().online(batch.shape[1])
-        return problem, begin_partial(problem, self.initial_topics, batch, corpus)
-
-    def _going_on(self) -> tuple[PointProblem, OnlineState]:
-        return as_online(self._problem, self._fitted, self.spec().online(self._problem.model.vocabulary))
 
     def _show(self) -> None:
         fitted = self._fitted

@@ -24,13 +24,13 @@ from dpdist.execution.serial import SerialBackend
 from dpdist.inference.loop import Step
 from dpdist.inference.sample import Sample
 from dpdist.inference.schedules import Stochastic
-from dpdist.inference.state import Info, State
+from dpdist.inference.state import State
 from dpdist.inference.topics.batches import batches_that_pay
 from dpdist.inference.topics.engine import first_topic_state, topic_steps
 from dpdist.inference.topics.evaluation import top_words
 from dpdist.inference.topics.first import first_topics
 from dpdist.inference.topics.online import OnlineState, first_online_state
-from dpdist.inference.topics.online_engine import lap_info, partial_step, point_state, point_steps
+from dpdist.inference.topics.online_engine import point_state, point_steps
 from dpdist.inference.topics.prediction import DocumentPredictor, counts_of, predictor_of_topics, require_unweighted
 from dpdist.inference.topics.problem import AnyTopicProblem, PointProblem, PosteriorProblem
 from dpdist.inference.topics.summary import DOCUMENTS, TOKENS, TopicSummary
@@ -38,15 +38,11 @@ from dpdist.runs.limits import Limits
 from dpdist.runs.methods.base import Method, rows_of_batches, workers_of_batches
 from dpdist.runs.specs.topics import TopicSpec
 from dpdist.storage.checkpoint import AnyFitted, Fitted, Total
-from dpdist.storage.history import History
 
 #: Largest number of documents from which the first topics are created, and iterations of batch inference on them.
 START_DOCUMENTS, START_ITERATIONS = 1000, 5
 #: Approximate number of updates of a document in a lap.
 UPDATES = 20
-#: Stop reason of a model fitted by `partial_fit`.
-GOES_ON = "continues with the next mini-batch of partial_fit"
-
 
 Problem = TypeVar("Problem", bound=AnyTopicProblem)
 
@@ -229,29 +225,6 @@ def begin_partial(problem: PointProblem, topics: int, documents: sparse.csr_arra
     """
     scale = corpus / documents.shape[0]
     return _begun(problem, topics, ArraySource(documents), SerialBackend(), scale)
-
-
-def continue_online(
-    problem: PointProblem,
-    documents: sparse.csr_array,
-    corpus: float,
-    state: OnlineState,
-    seen: float,
-    history: History,
-) -> tuple[Info, Fitted[OnlineState]]:
-    """The information about one more mini-batch, and the model after it.
-
-    Parameters
-    ----------
-    documents : (n, W) CSR counts
-    corpus : D, documents of the whole corpus
-    state : before the mini-batch
-    seen : documents seen, including these
-    history : of earlier mini-batches, which numbers this one
-    """
-    step = partial_step(problem, documents, float(corpus), state)
-    info = lap_info(step, len(history.laps) + 1, seen)
-    return info, Fitted(info.ids, info.total, info.elbo, seen, info.units, info.total.next_id, GOES_ON)
 
 
 def as_online(problem: AnyTopicProblem, fitted: AnyFitted, asked: PointProblem) -> tuple[PointProblem, OnlineState]:
