@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from dpdist.core.errors import CheckpointError, ClusterLostError, InputError
+from dpdist.core.waiting import try_until
 from dpdist.execution import Backend
 from dpdist.runs.events import Event, Happening, NoteEvent, Pace, event_of_step, note, notes_of_counts, plan_note
 from dpdist.runs.run import Run
@@ -166,11 +167,4 @@ def _give_up(run: Run | None, sink: Sink, error: Exception) -> None:
 
 def _relaunch(launch: Launch) -> Backend:
     """A new cluster, retried for some time, as a scheduler started elsewhere may need it."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            return launch()
-        except (InputError, OSError):
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(PAUSE)
+    return try_until(launch, time.monotonic() + PATIENCE, PAUSE, (InputError, OSError))

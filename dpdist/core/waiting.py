@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 _Found = TypeVar("_Found")
+_Errors = type[Exception] | tuple[type[Exception], ...]
 
 
 def wait_until(ready: Callable[[], _Found], until: float, pause: float = 0.2) -> _Found:
@@ -22,18 +23,22 @@ def wait_until(ready: Callable[[], _Found], until: float, pause: float = 0.2) ->
     return found
 
 
-def try_until(action: Callable[[], _Found], until: float, pause: float, may_pass: Callable[[OSError], bool]) -> _Found:
-    """The result of `action`, which is retried every `pause` seconds while it fails with an error that `may_pass`
-    accepts.
+def try_until(
+    action: Callable[[], _Found], until: float, pause: float, passing: _Errors, final: _Errors = ()
+) -> _Found:
+    """The result of `action`, which is retried every `pause` seconds while it fails with an error that may pass.
 
     Parameters
     ----------
     until : value of :func:`time.monotonic` after which its error is raised
+    passing, final : kinds of errors that may pass, and kinds among them that never do
     """
     while True:
         try:
             return action()
-        except OSError as error:
-            if not may_pass(error) or time.monotonic() > until:
+        except final:
+            raise
+        except passing:
+            if time.monotonic() > until:
                 raise
         time.sleep(pause)

@@ -115,7 +115,7 @@ def client_of(address: str, timeout: float = 10.0, security: Security | None = N
         return Client(address, timeout=timeout, security=security, set_as_default=False)
 
     try:
-        return try_until(meet, time.monotonic() + timeout, _PAUSE, _was_gone)
+        return try_until(meet, time.monotonic() + timeout, _PAUSE, CommClosedError, FatalCommClosedError)
     except (OSError, ValueError, TimeoutError) as error:
         advice = (
             "Start one with: dask scheduler --host 127.0.0.1"
@@ -124,10 +124,6 @@ def client_of(address: str, timeout: float = 10.0, security: Security | None = N
         )
         reason = str(error) or f"no answer within {timeout:g} s"
         raise InputError(f"no Dask scheduler answers at {address} ({reason}). {advice}") from error
-
-
-def _was_gone(error: OSError) -> bool:
-    return isinstance(error, CommClosedError) and not isinstance(error, FatalCommClosedError)
 
 
 def check_address(address: str) -> None:

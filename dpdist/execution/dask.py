@@ -380,7 +380,7 @@ def refuse_other_versions(client: Client) -> None:
     If the scheduler dies while it is asked, another one at the same address is asked again.
     """
     ask_all, ours = partial(client.get_versions, packages=list(VERSIONED)), code_versions()
-    found = try_until(ask_all, time.monotonic() + _REPLACED, pause=0.1, may_pass=lambda _: True)
+    found = try_until(ask_all, time.monotonic() + _REPLACED, 0.1, OSError)
     for address, told in found["workers"].items():
         if told is not None and (error := refusal(told["packages"], ours, address)) is not None:
             raise error

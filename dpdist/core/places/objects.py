@@ -28,6 +28,7 @@ from dpdist.core.places.connections import (
     parts_of,
     told,
 )
+from dpdist.core.waiting import try_until
 
 #: Largest object that is sent in one request, of which a killed writer leaves nothing; larger ones are sent in parts.
 _ONE_REQUEST_BYTES = 64 * 2**20
@@ -141,15 +142,12 @@ class ObjectPlace(Place):
 
     def _patiently(self, call: Callable[[], _Answer]) -> _Answer:
         """The result of a call that may be repeated."""
-        end = time.monotonic() + self.patience
-        while True:
-            try:
-                with self._told():
-                    return call()
-            except BrokenAnswerError:
-                if time.monotonic() > end:
-                    raise
-            time.sleep(PAUSE)
+
+        def ask() -> _Answer:
+            with self._told():
+                return call()
+
+        return try_until(ask, time.monotonic() + self.patience, PAUSE, BrokenAnswerError)
 
     def _put_new(self, name: str, data: bytes | memoryview, writer: str) -> Exception | None:
         """Put an object that must not exist; returns the error, if the object may exist after it."""
