@@ -260,13 +260,8 @@ def _request_of(place: Place) -> Request:
 
 
 def _refuse_if_alive(place: Place) -> tuple[int, int]:
-    """Numbers of the request and of the lease in force, 0 if there is none.
-
-    Raises
-    ------
-    CheckpointError
-        If a coordinator works on the run, or is about to start.
-    """
+    """Numbers of the request and of the lease in force, 0 if there is none; raises :class:`CheckpointError` if a
+    coordinator works on the run, or is about to start."""
     before = newest_request(place)
     number, found = latest_lease(place)
     if found is not None and lives(place, number, found, partial(say, MESSAGES)):

@@ -116,13 +116,8 @@ def forget(place: Place, number: int, kind: type[Record]) -> None:
 
 
 def has_begun(place: Place, request: Request) -> bool:
-    """Whether the run at a place is the requested one, not an older one that the request replaces.
-
-    Raises
-    ------
-    CheckpointError
-        If a file written since the request is damaged.
-    """
+    """Whether the run at a place is the requested one, not an older one that the request replaces; raises
+    :class:`CheckpointError` if a file written since the request is damaged."""
     if not request.fresh:
         return True
     preparation = PreparationStore.found(place)
@@ -150,13 +145,8 @@ def copied_from(place: Place, request: Request) -> str | None:
 
 
 def add_request(place: Place, request: Request, before: int) -> int:
-    """Record a request after the one with number `before` (0: none), and return its number.
-
-    Raises
-    ------
-    OutputExistsError
-        If another request was recorded in the meantime.
-    """
+    """Record a request after the one with number `before` (0: none), and return its number; raises
+    :class:`OutputExistsError` if another request was recorded in the meantime."""
     if not place.create(f"requests/{before + 1:06d}.json", sealed(asdict(request))):
         raise OutputExistsError(
             f"{place.label} was submitted by another process at the same time; see: dpdist status {place.label}"

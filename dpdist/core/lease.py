@@ -194,13 +194,8 @@ def take_lease(place: Place, patience: float = 0.0, say: Callable[[str], None] |
 
 
 def latest_lease(place: Place) -> tuple[int, Beat | None]:
-    """Number and contents of the lease in force; 0 and None if there never was one.
-
-    Raises
-    ------
-    CheckpointError
-        If it is damaged.
-    """
+    """Number and contents of the lease in force; 0 and None if there never was one. Raises :class:`CheckpointError` if
+    it is damaged."""
     number = _newest(place)
     data = place.read(_name(number)) if number else None
     if data is None:

@@ -88,13 +88,8 @@ def claim_folder(path: str | os.PathLike[str], overwrite: bool) -> Path:
 
 
 def claim_url(url: str, overwrite: bool) -> None:
-    """Check that a URL may be written to; an unfinished output there may be replaced.
-
-    Raises
-    ------
-    OutputExistsError
-        If something exists there and `overwrite` is false, or it is not Zarr.
-    """
+    """Check that a URL may be written to; an unfinished output there may be replaced. Raises :class:`OutputExistsError`
+    if something exists there and `overwrite` is false, or it is not Zarr."""
     require_unwritten(place_of(url))
     _refuse_run(place_of(url))
     refuse_within_run(url)
@@ -137,13 +132,8 @@ def _being_written(label: str, owner: Beat | None) -> OutputExistsError:
 
 @contextlib.contextmanager
 def sole_writer(target: str) -> Iterator[Lease]:
-    """A lock on an output, so that only one living process writes to a path or URL.
-
-    Raises
-    ------
-    OutputExistsError
-        If another process writes there.
-    """
+    """A lock on an output, so that only one living process writes to a path or URL; raises :class:`OutputExistsError`
+    if another process writes there."""
     path = Path(target)
     place = place_of(f"{target.rstrip('/')}/.writer" if "://" in target else path.with_name(f".{path.name}.writer"))
     try:

@@ -197,12 +197,7 @@ def stream_blocks(data: object) -> Iterator[npt.ArrayLike] | None:
 
 def chosen_source(path: str, settings: Mapping[str, Any], weights: Weights = None) -> Source:
     """The rows of files, with the ``columns`` and without the ``drop`` of `settings`; other data only without a choice.
-
-    Raises
-    ------
-    InputError
-        If columns are chosen from data that are not files.
-    """
+    Raises :class:`InputError` if columns are chosen from data that are not files."""
     columns, drop = settings.get("columns"), settings.get("drop") or ()
     if columns is None and not drop:
         return as_source(path, weights)

@@ -17,13 +17,8 @@ _TOLD = 5
 
 
 def as_names(labels: Sequence[object]) -> Names | None:
-    """The labels of columns as names; None if none of them is text.
-
-    Raises
-    ------
-    InputError
-        If only some of them are text.
-    """
+    """The labels of columns as names; None if none of them is text. Raises :class:`InputError` if only some of them are
+    text."""
     texts = [label for label in labels if isinstance(label, str)]
     if texts and len(texts) < len(labels):
         other = next(label for label in labels if not isinstance(label, str))

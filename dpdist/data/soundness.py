@@ -32,14 +32,9 @@ def require_shape(shape: tuple[int, ...], label: str) -> None:
 
 
 def require_block(given: object, count: int, label: str, first: int) -> tuple[Rows, np.ndarray | None]:
-    """The rows and weights of a partition, checked: `count` rows, numbered from `first`; `label` names them.
-
-    Raises
-    ------
-    InputError
-        If it is no such block of real numbers, holds whole numbers that float64 rounds, or its weights are not finite
-        and zero or more.
-    """
+    """The rows and weights of a partition, checked: `count` rows, numbered from `first`; `label` names them. Raises
+    :class:`InputError` if it is no such block of real numbers, holds whole numbers that float64 rounds, or its weights
+    are not finite and zero or more."""
     mend = "Correct the code that makes this block, or give the data directly."
     if not isinstance(given, tuple) or len(given) != 2:
         raise InputError(f"{label} should be a tuple of rows and weights (or None); got {shown(given)}. {mend}")

@@ -95,12 +95,7 @@ class ZarrSource(TableSource):
     @classmethod
     def open(cls, path: str, weights: Weights = None) -> ZarrSource:
         """Open the array at `path`; in a group, the array named ``rows``, or else the only one with two dimensions.
-
-        Raises
-        ------
-        InputError
-            If there is none, or it does not hold rows.
-        """
+        Raises :class:`InputError` if there is none, or it does not hold rows."""
         where = path if "://" in path else str(Path(path).absolute())
         try:
             node = open_node(path)
@@ -216,13 +211,8 @@ def read_stored(array: zarr.Array, label: str, remedy: str, selection: slice = s
 
 
 def open_array(path: str) -> zarr.Array:
-    """The Zarr array at a path or URL, read-only, with the credentials of this process.
-
-    Raises
-    ------
-    OSError
-        If it does not exist any more, or the store cannot be read.
-    """
+    """The Zarr array at a path or URL, read-only, with the credentials of this process; raises :class:`OSError` if it
+    does not exist any more, or the store cannot be read."""
     try:
         node = open_node(path)
     except FileNotFoundError as error:

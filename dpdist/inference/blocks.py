@@ -33,13 +33,7 @@ def blocks(rows: int, columns: int) -> Iterator[slice]:
 
 
 def finite_rows(partition: Partition) -> tuple[Rows, np.ndarray | None]:
-    """Rows as stored, and their weights.
-
-    Raises
-    ------
-    InputError
-        If they hold NaN or infinity.
-    """
+    """Rows as stored, and their weights; raises :class:`InputError` if they hold NaN or infinity."""
     stored, weights = partition.load()
     values = stored.data if sparse.issparse(stored) else stored
     if not np.isfinite(values).all():

@@ -68,13 +68,8 @@ class RunFiles:
         return KeptFile(name, digest_of(data))
 
     def read(self, folder: str, name: str, digest: str) -> bytes:
-        """The bytes of a file.
-
-        Raises
-        ------
-        CheckpointError
-            If the file is missing or damaged, or workers cannot reach it.
-        """
+        """The bytes of a file; raises :class:`CheckpointError` if the file is missing or damaged, or workers cannot
+        reach it."""
         if self.path is None:
             raise CheckpointError(
                 f"the run stores {self.holding} in files beside its checkpoint, which its workers cannot read. "

@@ -171,13 +171,8 @@ class Predictor(ABC):
         self.preparation.check_source(source, model, self.family is not None and self.family.accepts_sparse)
 
     def prepared(self, rows: Rows, places: Sequence[int] | np.ndarray) -> Rows:
-        """Raw rows as the model takes them; `places` (n,) are their positions in the data.
-
-        Raises
-        ------
-        InputError
-            If the likelihood does not support the rows' values.
-        """
+        """Raw rows as the model takes them; `places` (n,) are their positions in the data. Raises :class:`InputError`
+        if the likelihood does not support the rows' values."""
         found = self.preparation.apply(rows)
         if self.family is not None:
             self.family.check_rows(found, places)
@@ -292,13 +287,8 @@ def _as_it_is(scores: np.ndarray) -> np.ndarray:
 
 
 def _require_told(scores: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """The scores of rows; `places` (n,) are their positions in the data.
-
-    Raises
-    ------
-    PrecisionError
-        If scores of a row are not numbers, or minus infinity under every component.
-    """
+    """The scores of rows; `places` (n,) are their positions in the data. Raises :class:`PrecisionError` if scores of a
+    row are not numbers, or minus infinity under every component."""
     lost = ~np.isfinite(scores if scores.ndim == 1 else scores.max(axis=1))
     if lost.any():
         raise PrecisionError(

@@ -40,13 +40,8 @@ LIKELY = 0.5
 
 
 def kmeans_start(problem: Problem, source: Source, backend: Backend, components: int) -> Summary:
-    """`components` clusters seeded by k-means++ on a sample of rows, scaled to the whole data.
-
-    Raises
-    ------
-    InputError
-        If the sample holds fewer distinct rows than components.
-    """
+    """`components` clusters seeded by k-means++ on a sample of rows, scaled to the whole data; raises
+    :class:`InputError` if the sample holds fewer distinct rows than components."""
     wanted = max(SAMPLE_PER_SEED * components, SMALLEST_SAMPLE)
     drawn = draw_rows(problem.preparation, problem.seed, source, backend, wanted)
     points = problem.model.family.points(drawn.rows)
@@ -152,13 +147,8 @@ def _sums_under_on_partition(partition: Partition, shared: tuple[Problem, Predic
 
 
 def responsibility_start(problem: Problem, source: Source, backend: Backend, responsibilities: np.ndarray) -> Summary:
-    """Statistics from given responsibilities (N, K), or from labels (N,) between 0 and K - 1.
-
-    Raises
-    ------
-    InputError
-        If there is not one entry per row, or if responsibilities of a row do not sum to 1.
-    """
+    """Statistics from given responsibilities (N, K), or from labels (N,) between 0 and K - 1; raises
+    :class:`InputError` if there is not one entry per row, or if responsibilities of a row do not sum to 1."""
     given, rows = np.asarray(responsibilities), source.shape[0]
     if given.ndim not in (1, 2) or given.shape[0] != rows:
         raise InputError(

@@ -141,13 +141,8 @@ class TransformPlan:
         check_settings(self, " of TransformPlan")
 
     def fit(self, data_summary: DataSummary) -> Transform:
-        """The transform for data with this summary.
-
-        Raises
-        ------
-        InputError
-            If there are fewer columns than principal components asked for.
-        """
+        """The transform for data with this summary; raises :class:`InputError` if there are fewer columns than
+        principal components asked for."""
         columns = data_summary.mean.shape[0]
         if self.pca is not None and self.pca > columns:
             raise InputError(f"pca should be from 1 to the number of columns, {columns}; got {self.pca}.")

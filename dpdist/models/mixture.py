@@ -222,13 +222,8 @@ def local_step(posterior: Posterior, features: Features, weights: np.ndarray) ->
 
 
 def share_out(logits: np.ndarray, weights: np.ndarray, floor: float) -> tuple[np.ndarray, np.ndarray]:
-    """The softmax (n, K) of `logits`, in place, with values below a floor set to zero, and its entropies (K,).
-
-    Raises
-    ------
-    PrecisionError
-        If the log probabilities of a row are not finite.
-    """
+    """The softmax (n, K) of `logits`, in place, with values below a floor set to zero, and its entropies (K,); raises
+    :class:`PrecisionError` if the log probabilities of a row are not finite."""
     logits, entropy = np.ascontiguousarray(logits), np.zeros(logits.shape[1])
     if share_rows(logits, np.ones(len(logits)), weights, floor, np.zeros_like(entropy), entropy) < 0:
         raise PrecisionError(_TOO_FAR_OUT)

@@ -65,13 +65,8 @@ def is_table(out: str | os.PathLike[str]) -> bool:
 
 
 def claim_file(out: str | os.PathLike[str], overwrite: bool) -> Path:
-    """`out` as the path of a file to write.
-
-    Raises
-    ------
-    OutputExistsError
-        If something exists there that is not a file, or `overwrite` is false.
-    """
+    """`out` as the path of a file to write; raises :class:`OutputExistsError` if something exists there that is not a
+    file, or `overwrite` is false."""
     require_path(out, "a table of labels", "labels.csv, or a URL such as s3://bucket/labels.zarr")
     target = Path(out)
     if target.exists() and overwrite and not target.is_file():
@@ -143,13 +138,7 @@ def create_ids(group: zarr.Group, name: str, rows: int) -> zarr.Array:
 
 
 def write_ids(array: zarr.Array, ids: RowIds) -> None:
-    """Write the row ids.
-
-    Raises
-    ------
-    InputError
-        If there are more or fewer ids than rows.
-    """
+    """Write the row ids; raises :class:`InputError` if there are more or fewer ids than rows."""
     for part, own in _blocks(ids, array.shape[0]):
         array[part] = np.array(["" if cell is None else str(cell) for cell in own], dtype=object)
 

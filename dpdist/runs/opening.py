@@ -263,11 +263,6 @@ def _alone_with(path: str | os.PathLike[str]) -> Iterator[tuple[RunStore, Predic
 
 def _rows_of(store: RunStore, source: Source) -> Source:
     """The rows of a run, verified as they are read. For a model that was saved or extended, any rows are accepted.
-
-    Raises
-    ------
-    CheckpointError
-        If the rows differ in a way that is visible without reading them.
-    """
+    Raises :class:`CheckpointError` if the rows differ in a way that is visible without reading them."""
     known = store.attributes["fingerprint"] and not store.attributes.get("taken")
     return store.same_data(source) if known else source

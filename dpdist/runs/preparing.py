@@ -99,14 +99,9 @@ def prepare_again(
     store: PreparationStore,
     places: Mapping[str, str],
 ) -> Run:
-    """A run before its first lap, continued after the process that prepared it ended; `places` are changed paths of its
-    settings.
-
-    Raises
-    ------
-    CheckpointError
-        If the data differ from those of the run, or another coordinator is preparing it.
-    """
+    """A run before its first lap, continued after the process that prepared it ended, with changed paths of its
+    settings; raises :class:`CheckpointError` if the data differ from those of the run, or another coordinator is
+    preparing it."""
     store.lock()
     with released_on_error(store):
         source = _same_data(source, store)
@@ -146,13 +141,7 @@ def _kept(
 
 def _same_data(source: Source, store: PreparationStore) -> CheckedSource:
     """The data of the run, whose partitions are verified if the first pass had included them; warns if package versions
-    differ.
-
-    Raises
-    ------
-    CheckpointError
-        If the data differ in a way that is visible without reading them.
-    """
+    differ. Raises :class:`CheckpointError` if the data differ in a way that is visible without reading them."""
     path = store.place.label
     source = cut_as_before(source, store.told["identity"])
     require_same_identity(store.told["identity"], source, path)

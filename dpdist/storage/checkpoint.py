@@ -286,12 +286,7 @@ class RunStore(GenerationStore):
 
     def add_finding(self, name: str, finding: object, predictor: PredictorLike) -> None:
         """Write the current generation again, with a result computed from its model; `predictor` is of this model.
-
-        Raises
-        ------
-        CheckpointError
-            If it cannot be written, or another coordinator holds the run.
-        """
+        Raises :class:`CheckpointError` if it cannot be written, or another coordinator holds the run."""
         self.lock()
         stored: StoredState | None = codec.read(self.generation("state"), StoredState) if self.holds("state") else None
         others = {other: self.finding(other) for other in FINDINGS if other != name and self.holds(other)}

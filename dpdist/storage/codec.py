@@ -45,13 +45,8 @@ _Arrays = dict[str, _Held]
 
 
 def write(group: zarr.Group, value: Any) -> None:
-    """Store `value`, a part or a sequence of parts, in an empty group.
-
-    Raises
-    ------
-    InputError
-        If a class cannot be imported by its path, or a field cannot be stored.
-    """
+    """Store `value`, a part or a sequence of parts, in an empty group; raises :class:`InputError` if a class cannot be
+    imported by its path, or a field cannot be stored."""
     arrays: _Arrays = {}
     group.attrs["value"] = _tree(value, "", type(value).__name__, arrays)
     sizes: dict[tuple[str, str], int] = {}

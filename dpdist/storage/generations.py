@@ -79,13 +79,8 @@ class GenerationStore:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *methods: str) -> Self:
-        """The store at `path`, made by one of `methods`, or by any method if none is given.
-
-        Raises
-        ------
-        CheckpointError
-            If there is none, another method made it, or its format is of another version.
-        """
+        """The store at `path`, made by one of `methods`, or by any method if none is given; raises
+        :class:`CheckpointError` if there is none, another method made it, or its format is of another version."""
         store = cls(place_of(path), read_attributes(path))
         if methods and store.method not in methods:
             needed = " or ".join(f"'{method}'" for method in methods)
@@ -152,12 +147,8 @@ class GenerationStore:
 
     def lock(self) -> None:
         """Become the only writer of the run, unless this store already is; see :func:`dpdist.core.lease.take_lease`.
-
-        Raises
-        ------
-        LeaseHeldError
-            If another coordinator writes to the run, or did so since this store last held the lease.
-        """
+        Raises :class:`LeaseHeldError` if another coordinator writes to the run, or did so since this store last held
+        the lease."""
         if self._lease is not None:
             return
         with writable(self.place):
@@ -207,13 +198,8 @@ class GenerationStore:
         return self.group(self.attributes["generation"], part)
 
     def group(self, name: str, part: str = "") -> zarr.Group:
-        """A group named in the current commit, or its subgroup `part`.
-
-        Raises
-        ------
-        CheckpointError
-            If it was changed since it was written, or cannot be read.
-        """
+        """A group named in the current commit, or its subgroup `part`; raises :class:`CheckpointError` if it was
+        changed since it was written, or cannot be read."""
         above = f"{part}/" if part else ""
         named = self.attributes["digests"][name].items()
         digests = {file.removeprefix(above): digest for file, digest in named if file.startswith(above)}
@@ -233,13 +219,8 @@ class GenerationStore:
         return f"{error} To return to the previous checkpoint, if it is not damaged, remove {last}"
 
     def add_object(self, name: str, write: Callable[[zarr.Group], None]) -> None:
-        """Write an immutable part that later generations may name.
-
-        Raises
-        ------
-        CheckpointError
-            If it cannot be written.
-        """
+        """Write an immutable part that later generations may name; raises :class:`CheckpointError` if it cannot be
+        written."""
         try:
             with writable(self.place):
                 self._added[name] = self.place.fill(name, write)
@@ -330,12 +311,7 @@ class GenerationStore:
 
     def go_back(self) -> None:
         """Make the generation that an extension started from current again; later generations get higher numbers.
-
-        Raises
-        ------
-        CheckpointError
-            If it no longer exists.
-        """
+        Raises :class:`CheckpointError` if it no longer exists."""
         base = self.attributes["base"]
         found = read_commit(self.place, base)
         if found is None:
@@ -354,13 +330,8 @@ class GenerationStore:
             raise CheckpointError(f"{self.path} is a saved model, not a run; it can predict but not resume.")
 
     def same_data(self, source: Source) -> CheckedSource:
-        """The data of the run, whose partitions are verified when first read; warns if package versions differ.
-
-        Raises
-        ------
-        CheckpointError
-            If the data differ in a way that is visible without reading them.
-        """
+        """The data of the run, whose partitions are verified when first read; warns if package versions differ. Raises
+        :class:`CheckpointError` if the data differ in a way that is visible without reading them."""
         self.require_run()
         before = dict(self.attributes["fingerprint"])
         source = cut_as_before(source, before)

@@ -64,13 +64,8 @@ def imported_enum(path: str) -> Any:
 
 
 def imported_class(path: str, kinds: tuple[type, ...]) -> Any:
-    """The class at ``module:Name``.
-
-    Raises
-    ------
-    CheckpointError
-        If it cannot be imported, or is derived from none of `kinds`.
-    """
+    """The class at ``module:Name``; raises :class:`CheckpointError` if it cannot be imported, or is derived from none
+    of `kinds`."""
     return _imported(path, lambda found: issubclass(found, kinds), " or ".join(kind.__name__ for kind in kinds))
 
 

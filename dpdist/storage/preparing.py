@@ -130,13 +130,8 @@ class PreparationStore:
 
     @classmethod
     def found(cls, place: Place) -> Self | None:
-        """The preparation at a place, if there is one that is not followed by a checkpoint.
-
-        Raises
-        ------
-        CheckpointError
-            If its manifest is damaged, or its format is of another version.
-        """
+        """The preparation at a place, if there is one that is not followed by a checkpoint; raises
+        :class:`CheckpointError` if its manifest is damaged, or its format is of another version."""
         with readable(place):
             data, numbers = place.read(PREPARING), commits(place)
         if data is None:
@@ -214,13 +209,8 @@ class PreparationStore:
         return codec.read(self._group(name))
 
     def keep(self, name: str, value: Any) -> None:
-        """Store a value under a name, replacing the value there and all values below that name.
-
-        Raises
-        ------
-        CheckpointError
-            If it cannot be written.
-        """
+        """Store a value under a name, replacing the value there and all values below that name; raises
+        :class:`CheckpointError` if it cannot be written."""
         old = [each for each in self.told["entries"] if each == name or each.startswith(f"{name}/")]
         groups = [self.told["entries"].pop(each)["group"] for each in old]
         with writable(self.place):

@@ -29,13 +29,8 @@ CLUSTERS: dict[str, type[ClusterConfig]] = {
 
 
 def read_cluster(path: str | os.PathLike[str]) -> ClusterConfig:
-    """The cluster that a TOML file describes; paths in it are relative to the file.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read or an entry is wrong; the message names the entry, what is expected, and its value.
-    """
+    """The cluster that a TOML file describes; paths in it are relative to the file. Raises :class:`InputError` if the
+    file cannot be read or an entry is wrong; the message names the entry, what is expected, and its value."""
     file = Path(path)
     try:
         return parse_cluster(tomllib.loads(file.read_text()), file.parent)

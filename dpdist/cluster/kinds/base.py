@@ -91,13 +91,8 @@ class ClusterConfig(BaseModel, ABC):
 
     @abstractmethod
     def launch(self) -> DaskBackend:
-        """Start the cluster and connect to it; closing the backend closes everything that was started.
-
-        Raises
-        ------
-        InputError
-            If a library or certificate is missing, or the cluster cannot be reached or started.
-        """
+        """Start the cluster and connect to it; closing the backend closes everything that was started. Raises
+        :class:`InputError` if a library or certificate is missing, or the cluster cannot be reached or started."""
 
     @property
     def expected(self) -> int | None:

@@ -22,13 +22,8 @@ VERSIONS = {"DaskCluster": DASK_VERSION, "Job": "batch/v1", "Pod": "v1"}
 
 @contextlib.contextmanager
 def kubernetes(namespace: str) -> Iterator[Api]:
-    """The API of the cluster named by the kubeconfig, or else by the pod's service account.
-
-    Raises
-    ------
-    InputError
-        If no API answers, or it refuses the request.
-    """
+    """The API of the cluster named by the kubeconfig, or else by the pod's service account; raises :class:`InputError`
+    if no API answers, or it refuses the request."""
     import httpx
     import kr8s
 

@@ -68,13 +68,8 @@ class SecurityConfig(BaseModel):
         return {"require_encryption": True, "tls_ca_file": ca, f"tls_{role}_cert": cert, f"tls_{role}_key": key}
 
     def security(self, roles: Sequence[Role] = ROLES, private: bool = True) -> Security:
-        """Mutual TLS for these roles in this process.
-
-        Raises
-        ------
-        InputError
-            If TLS is switched off, or a file is invalid.
-        """
+        """Mutual TLS for these roles in this process; raises :class:`InputError` if TLS is switched off, or a file is
+        invalid."""
         for fault in certificate_faults(self.folder, roles, private):
             raise InputError(fault)
         return Security(**{name: value for role in roles for name, value in self.options(role).items()})

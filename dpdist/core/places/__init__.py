@@ -13,13 +13,8 @@ __all__ = ["LocalPlace", "Place", "absolute", "place_of"]
 
 
 def place_of(path: str | os.PathLike[str]) -> Place:
-    """The place at a path or a URL such as ``s3://bucket/run.zarr``.
-
-    Raises
-    ------
-    InputError
-        If it is not a path or a supported URL, or a needed package is not installed.
-    """
+    """The place at a path or a URL such as ``s3://bucket/run.zarr``; raises :class:`InputError` if it is not a path or
+    a supported URL, or a needed package is not installed."""
     where: str = os.fspath(PATH.take("path", path))
     if "://" in where:
         from dpdist.core.places.objects import ObjectPlace

@@ -65,13 +65,8 @@ def refuse(path: Path, line: int, expected: str, got: str) -> NoReturn:
 
 
 def read_vocabulary(path: str) -> list[str]:
-    """The words of a UTF-8 file with one word a line.
-
-    Raises
-    ------
-    InputError
-        If there is no such file, it is not text, or a line is empty.
-    """
+    """The words of a UTF-8 file with one word a line; raises :class:`InputError` if there is no such file, it is not
+    text, or a line is empty."""
     if not Path(path).is_file():
         raise InputError(f"there is no vocabulary at {path}. Check the path of this file with one word per line.")
     with opened(Path(path), "UTF-8 text with one word per line") as stream:

@@ -98,13 +98,8 @@ def _part_of_file(path: str, choice: Choice, start: int, stop: int) -> np.ndarra
 
 
 def files_of(source: str | Sequence[str], choice: Choice) -> list[str]:
-    """The files that paths, folders and patterns stand for.
-
-    Raises
-    ------
-    InputError
-        If there are none, or if all columns are taken and the names of subfolders hold a partition column.
-    """
+    """The files that paths, folders and patterns stand for; raises :class:`InputError` if there are none, or if all
+    columns are taken and the names of subfolders hold a partition column."""
     given = [source] if isinstance(source, str) else list(source)
     if not given:
         raise InputError("at least one file is needed; none was named.")
@@ -112,13 +107,8 @@ def files_of(source: str | Sequence[str], choice: Choice) -> list[str]:
 
 
 def cells_of(source: str, name: str, size: int) -> Iterator[list[object]]:
-    """The cells of one column of files, of any type, in blocks of rows.
-
-    Raises
-    ------
-    InputError
-        If the files have no named columns, or not this one.
-    """
+    """The cells of one column of files, of any type, in blocks of rows; raises :class:`InputError` if the files have no
+    named columns, or not this one."""
     cells = {**dict.fromkeys(TEXT, _text_cells), ".parquet": parquet_cells}
     for file in files_of(source, Choice([name])):
         if ending_of(file) not in cells:
@@ -194,13 +184,8 @@ def check_file(path: str) -> None:
 
 
 def join_tables(tables: Sequence[Table], files: Sequence[str]) -> Table:
-    """Tables of several files as one; tables without rows are ignored.
-
-    Raises
-    ------
-    InputError
-        If none has a row, or they differ in their columns.
-    """
+    """Tables of several files as one; tables without rows are ignored. Raises :class:`InputError` if none has a row, or
+    they differ in their columns."""
     held = [(table, file) for table, file in zip(tables, files, strict=True) if table.shape[0]]
     if not held:
         require_shape(tables[0].shape, files[0])

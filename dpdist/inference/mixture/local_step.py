@@ -75,13 +75,8 @@ class LocalStepTask:
 
 
 def visit(partition: Partition, preparation: Preparation, task: LocalStepTask, known: AnyOwners = None) -> Visit:
-    """Visit one partition; if there are candidates, with the owners `known` from its last visit.
-
-    Raises
-    ------
-    PrecisionError
-        If log probabilities are not finite, or float32 products are too inaccurate.
-    """
+    """Visit one partition; if there are candidates, with the owners `known` from its last visit. Raises
+    :class:`PrecisionError` if log probabilities are not finite, or float32 products are too inaccurate."""
     rows, weights, places = weighing_rows(partition)
     counted = weights is not None and len(task.proposals) > 0
     rng = generator(task.seed, "sample", task.lap, partition.index)

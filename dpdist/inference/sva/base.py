@@ -66,13 +66,8 @@ class OpeningRule:
 
 
 def rule_of(allocation: Allocation, counts: np.ndarray) -> OpeningRule:
-    """The rule of a pass in place of a fit: what the allocation learns is fixed at its mean given `counts` (K,).
-
-    Raises
-    ------
-    InputError
-        If the allocation has no concentration.
-    """
+    """The rule of a pass in place of a fit: what the allocation learns is fixed at its mean given `counts` (K,); raises
+    :class:`InputError` if the allocation has no concentration."""
     near = allocation.plug_in(counts)
     if not isinstance(near, DirichletProcess | FiniteDirichlet):
         raise InputError(

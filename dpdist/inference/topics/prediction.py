@@ -168,13 +168,8 @@ def predictor_of_topics(
 def complete_documents(
     predictor: DocumentPredictor, source: Source, backend: Backend, share: float, seed: int
 ) -> Score:
-    """The score of documents with a `share` of their tokens observed, drawn with the key `seed`.
-
-    Raises
-    ------
-    InputError
-        If `share` is not between 0 and 1, no token is held out, or the documents are not counts.
-    """
+    """The score of documents with a `share` of their tokens observed, drawn with the key `seed`; raises
+    :class:`InputError` if `share` is not between 0 and 1, no token is held out, or the documents are not counts."""
     share = number(above=0, below=1).take("share", share)
     parts: list[Score] = ask_each(backend, source.partitions, predictor, "completion", share, seed)
     tokens = sum(part.tokens for part in parts)

@@ -239,13 +239,7 @@ AnyTopicProblem = TopicProblem[TopicPlan | OnlinePlan]
 
 
 def moves_of(weights: GlobalWeights, schedule: Schedule) -> TopicPlan | OnlinePlan:
-    """The default moves of a combination.
-
-    Raises
-    ------
-    InputError
-        If the combination does not exist.
-    """
+    """The default moves of a combination; raises :class:`InputError` if the combination does not exist."""
     found = MOVES.get((weights, schedule.name))
     if found is None:
         possible = " or ".join(name.capitalize() for known, name in MOVES if known == weights)

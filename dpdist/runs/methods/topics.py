@@ -166,13 +166,8 @@ def found_topics(problem: AnyTopicProblem, census: Census, topics: int, backend:
 
 
 def take_census(source: Source, backend: Backend, seed: int) -> Census:
-    """Read all documents once; also sets the digests of the source's partitions.
-
-    Raises
-    ------
-    InputError
-        If the documents have weights, an entry is not a valid amount of a word, or no document has words.
-    """
+    """Read all documents once; also sets the digests of the source's partitions. Raises :class:`InputError` if the
+    documents have weights, an entry is not a valid amount of a word, or no document has words."""
     require_unweighted(source)
     partitions = source.partitions
     columns = backend.share_each(partitions), [seed] * len(partitions)
