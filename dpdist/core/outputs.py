@@ -65,15 +65,8 @@ def _is_among(one: str, several: str) -> bool:
 
 
 def claim_folder(path: str | os.PathLike[str], overwrite: bool) -> Path:
-    """`path` as a folder on local disk to write to.
-
-    Raises
-    ------
-    OutputExistsError
-        If something is there and `overwrite` is false, or it is not Zarr.
-    InputError
-        If its folder does not exist or it is a URL.
-    """
+    """`path` as a folder on local disk to write to. Raises :class:`OutputExistsError` if something is there and
+    `overwrite` is false, or it is not Zarr, and :class:`InputError` if its folder does not exist or it is a URL."""
     require_path(path, "this output", "out.zarr")
     target = Path(path)
     if target.is_dir():

@@ -47,15 +47,8 @@ class CorpusPartition(Partition):
     words: int
 
     def read(self) -> tuple[sparse.csr_array, None]:
-        """The counts (n, W) int32 as CSR with sorted, unique indices; no weights.
-
-        Raises
-        ------
-        CorruptDataError
-            If a chunk is damaged or missing.
-        OSError
-            If the store cannot be read at present.
-        """
+        """The counts (n, W) int32 as CSR with sorted, unique indices; no weights. Raises :class:`CorruptDataError` if a
+        chunk is damaged or missing, and :class:`OSError` if the store cannot be read at present."""
         place = f"{self.path}/{partition_name(self.index)}"
         indptr, indices, data = (_read(f"{place}/{name}", self.label) for name in ("indptr", "indices", "data"))
         whole = len(indptr) == self.rows + 1 and indptr[-1] == len(indices) == len(data)
@@ -93,15 +86,8 @@ class CorpusSource(Source):
 
     @classmethod
     def open(cls, path: str) -> CorpusSource:
-        """Open the corpus at a path or URL.
-
-        Raises
-        ------
-        InputError
-            If there is none, or its layout is newer.
-        CorruptDataError
-            If it is damaged.
-        """
+        """Open the corpus at a path or URL. Raises :class:`InputError` if there is none, or its layout is newer, and
+        :class:`CorruptDataError` if it is damaged."""
         group = _corpus_group(path)
         if group is None:
             raise InputError(

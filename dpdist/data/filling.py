@@ -59,13 +59,8 @@ class Filling:
         return store_at(self.where)
 
     def is_free(self, overwrite: bool) -> bool:
-        """Whether the target is free; False for an unfinished filling of the same plan in an object store.
-
-        Raises
-        ------
-        OutputExistsError, InputError
-            As :func:`dpdist.core.outputs.claim_folder`, if something else is there.
-        """
+        """Whether the target is free; False for an unfinished filling of the same plan in an object store. Raises as
+        :func:`dpdist.core.outputs.claim_folder`, if something else is there."""
         if not self.is_remote:
             claim_folder(self.target, overwrite)
         elif place_of(self.target).read(PLAN) == self.plan.encode():
@@ -76,13 +71,8 @@ class Filling:
 
     @contextlib.contextmanager
     def begun(self, overwrite: bool) -> Iterator[Lease]:
-        """The lock for filling, from the start or from an unfinished filling of the same plan.
-
-        Raises
-        ------
-        OutputExistsError, InputError
-            As :meth:`is_free`, and if another process is filling this target.
-        """
+        """The lock for filling, from the start or from an unfinished filling of the same plan. Raises as
+        :meth:`is_free`, and if another process is filling this target."""
         self.is_free(overwrite)
         with sole_writer(self.target) as lease:
             if self.is_free(overwrite) and self.is_remote:

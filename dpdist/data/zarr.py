@@ -55,15 +55,6 @@ class ZarrPartition(Partition):
     weights: np.ndarray | None
 
     def read(self) -> tuple[Rows, np.ndarray | None]:
-        """The rows and their weights.
-
-        Raises
-        ------
-        CorruptDataError
-            If a chunk is damaged, or is missing although all were written.
-        OSError
-            If the store cannot be read at present.
-        """
         with told_of_damage(self.label, RESTORE):
             array = open_array(self.array) if isinstance(self.array, str) else self.array
             return read_stored(array, self.label, RESTORE, slice(self.start, self.stop)), self.weights

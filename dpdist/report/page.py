@@ -166,15 +166,8 @@ def _width(standard: float) -> float:
 
 
 def claim_page(path: str | Path) -> Path:
-    """`path`, checked as a page to write.
-
-    Raises
-    ------
-    OutputExistsError
-        If something other than a report exists there.
-    InputError
-        If its folder does not exist or it is a URL.
-    """
+    """`path`, checked as a page to write. Raises :class:`OutputExistsError` if something other than a report exists
+    there, and :class:`InputError` if its folder does not exist or it is a URL."""
     require_path(path, "a report", "report.html")
     target = Path(path)
     check_parent(target)

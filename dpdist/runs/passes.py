@@ -58,7 +58,6 @@ class KeptPasses(Backend):
         self._kept = self._noted = time.monotonic()
 
     def gathered(self, name: str, function: Callable[..., Value], *columns: Sequence[object]) -> Value:
-        """See :meth:`Backend.gathered`; proceeds block by block."""
         with self._named(name) as key:
             count = len(columns[0])
             kept: Branches = self._store.read(key) if self._store.has(key) else Branches(block_of(count), 0, (), ())
@@ -71,7 +70,6 @@ class KeptPasses(Backend):
             return joined.total()
 
     def kept(self, name: str, compute: Callable[[], Value]) -> Value:
-        """See :meth:`Backend.kept`."""
         with self._named(name) as key:
             if self._store.has(key):
                 return cast(Value, self._store.read(key))

@@ -70,15 +70,9 @@ def prepare(
     backend: Backend,
     output: Output,
 ) -> Run:
-    """A run before its first lap; if it is stored, the results of its passes are stored from the beginning.
-
-    Raises
-    ------
-    InputError
-        If the method does not accept the data.
-    OutputExistsError
-        If something exists at the output path and `overwrite` is false.
-    """
+    """A run before its first lap; if it is stored, the results of its passes are stored from the beginning. Raises
+    :class:`InputError` if the method does not accept the data, and :class:`OutputExistsError` if something exists at
+    the output path and `overwrite` is false."""
     method.check(spec, source, limits)
     _tell_if_wide(source, method.parts)
     output.claim()

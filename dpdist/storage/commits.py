@@ -123,15 +123,9 @@ def read_attributes(path: str | os.PathLike[str]) -> Commit:
 
 
 def claim(path: str | os.PathLike[str], overwrite: bool) -> Place:
-    """The place at `path`, checked to be free for a new run.
-
-    Raises
-    ------
-    OutputExistsError
-        If something exists there and `overwrite` is false, or it is not a run.
-    InputError
-        If its parent folder does not exist, or is within a run.
-    """
+    """The place at `path`, checked to be free for a new run. Raises :class:`OutputExistsError` if something exists
+    there and `overwrite` is false, or it is not a run, and :class:`InputError` if its parent folder does not exist, or
+    is within a run."""
     place = place_of(path)
     with readable(place):
         free, is_run = not place.exists() or _only_leftovers(place), _is_run(place)

@@ -70,13 +70,8 @@ class Choice:
     drop: Sequence[str] = ()
 
     def of(self, names: Sequence[str], path: Path, index: Sequence[str] = ()) -> list[str]:
-        """The chosen columns among `names`, without an `index` that was not asked for.
-
-        Raises
-        ------
-        NoColumnError, InputError
-            If a chosen column does not exist; if one exists or is chosen twice, or none is left.
-        """
+        """The chosen columns among `names`, without an `index` that was not asked for. Raises :class:`NoColumnError` if
+        a chosen column does not exist, and :class:`InputError` if one exists or is chosen twice, or none is left."""
         there = Counter(names)
         missing = [name for name in (*(self.take or ()), *self.drop) if not there[name]]
         if missing:

@@ -89,13 +89,7 @@ def known_source(paths: str | Sequence[str], known: Names | None, weights: Weigh
 
 
 def file_source(paths: str | Sequence[str], choice: Choice, weights: Weights = None) -> Source:
-    """The rows of files.
-
-    Raises
-    ------
-    InputError
-        As :func:`dpdist.data.tables.open_table`, or if text is too large for memory.
-    """
+    """The rows of files. Raises as :func:`dpdist.data.tables.open_table`, or if text is too large for memory."""
     files = files_of(paths, choice)
     tables = [open_file(file, choice, others) for others, file in enumerate(files)]
     table = join_tables(tables, files)

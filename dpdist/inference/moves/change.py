@@ -104,7 +104,6 @@ class _Counts(Standing):
         return float(self.allocation.log_evidence(self.allocation.in_order(counts)))
 
     def gain(self, proposal: int) -> float:
-        """Increase of the ELBO if the candidate is accepted."""
         return self.candidates[proposal].fixed + (self.after(proposal).evidence - self.evidence)
 
     def threshold(self, proposal: int) -> float:
@@ -121,16 +120,13 @@ class _Counts(Standing):
         return noise
 
     def holds(self, proposal: int) -> bool:
-        """Whether all components that the candidate removes are still present."""
         return bool(self.kept[list(self.candidates[proposal].removed)].all())
 
     def too_many_with(self, proposal: int) -> bool:
-        """Whether the candidate would exceed the allocation's largest number of components."""
         growth, limit = self.candidates[proposal].growth, self.allocation.max_components
         return limit is not None and growth > 0 and int(self.kept.sum()) + len(self.added) + growth > limit
 
     def after(self, proposal: int) -> _Counts:
-        """The counts after a candidate is accepted."""
         candidate, kept = self.candidates[proposal], self.kept.copy()
         kept[list(candidate.removed)] = False
         return replace(self, kept=kept, added=np.append(self.added, candidate.counts))

@@ -83,15 +83,8 @@ class UnitCosts:
 
 
 def claim_costs(path: Path) -> None:
-    """Check that unit costs may be written to a path.
-
-    Raises
-    ------
-    OutputExistsError
-        If something other than unit costs is there.
-    InputError
-        If its folder does not exist.
-    """
+    """Check that unit costs may be written to a path. Raises :class:`OutputExistsError` if something other than unit
+    costs is there, and :class:`InputError` if its folder does not exist."""
     check_parent(path)
     try:
         if path.exists():

@@ -178,12 +178,10 @@ class MixtureSpec(FitSpec):
 
     @property
     def starting_components(self) -> int:
-        """`initial_components`."""
         return self.initial_components
 
     @property
     def allocation(self) -> Allocation:
-        """The allocation, which is the prior over component weights."""
         if isinstance(self.concentration, Allocation):
             return self.concentration
         return DirichletProcess(self.concentration, self.max_components)
@@ -210,5 +208,4 @@ class FiniteSpec(FitSpec):
 
     @property
     def allocation(self) -> Allocation:
-        """The allocation, which is the prior over component weights."""
         return FiniteDirichlet(self.n_components, self.concentration)
