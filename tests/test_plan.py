@@ -35,9 +35,8 @@ from dpdist.runs.events import plan_note
 from dpdist.runs.methods.base import workers_of_batches
 from dpdist.runs.methods.mixture import MemoizedMixture
 from dpdist.runs.planning.costs import DOCS, UnitCosts, read_costs
-from dpdist.runs.planning.forecast import CAUSES, RATES, forecast, lap_cost, mean_lap, row_seconds
+from dpdist.runs.planning.forecast import CAUSES, RATES, Shape, forecast, lap_cost, mean_lap, row_seconds
 from dpdist.runs.planning.plan import plan
-from dpdist.runs.planning.shape import Shape
 from dpdist.runs.planning.unwritten import UnwrittenSource
 from tests.runs import clusters, mixture, source_of
 

@@ -19,8 +19,8 @@ from dpdist.data.arrays import ArraySource, as_array
 from dpdist.data.base import Partition, Source, Weights
 from dpdist.data.columns import Names, as_names
 from dpdist.data.corpus import FORMAT, CorpusSource, holds_corpus
-from dpdist.data.exact import require_exact_column
 from dpdist.data.files import ending_of, holds_files, refuse_other_folder
+from dpdist.data.soundness import require_exact_column
 from dpdist.data.zarr import ZarrSource, only_table
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from dpdist.core.checks import shown
 from dpdist.core.errors import InputError, InputKindError
 from dpdist.data.base import Partition, Partitioning, TableSource, Weights, cut_rows
 from dpdist.data.columns import Names
-from dpdist.data.exact import EXACT, require_exact
-from dpdist.data.soundness import require_shape, unmasked
+from dpdist.data.soundness import EXACT, require_exact, require_shape, unmasked
 from dpdist.models.families.base import Rows, is_sparse
 
 

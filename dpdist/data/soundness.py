@@ -1,4 +1,4 @@
-"""Checks of rows and weights from any source."""
+"""Checks of rows and weights from any source, and of integers, which float64 may round."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from scipy import sparse
 
 from dpdist.core.checks import is_number, real_array, shown
 from dpdist.core.errors import InputError
-from dpdist.data.exact import most_rounded, require_exact
 from dpdist.models.families.base import Rows
 
 
@@ -109,3 +108,31 @@ def require_weights(weights: npt.ArrayLike | None, rows: int) -> np.ndarray | No
     if not 0 < array.sum() < np.inf:
         raise InputError(f"sample_weight should have a finite sum above zero; the sum is {array.sum()}.")
     return array
+
+
+EXACT = 2**53
+
+
+def require_exact(value: int, where: str) -> None:
+    """Raise :class:`InputError` for an integer that float64 rounds; `where` names its place, as in "in column a"."""
+    if not -EXACT <= value <= EXACT:
+        raise InputError(
+            f"whole numbers should be from -2**53 to 2**53, the range in which float64 is exact; got {value} {where}. "
+            "Subtract a constant from the column, or leave out columns of ids."
+        )
+
+
+def most_rounded(values: np.ndarray) -> int | None:
+    """The flat index of an integer in `values` that float64 may round; None if there is none."""
+    if values.dtype.kind not in "iu" or values.dtype.itemsize < 8 or not values.size:
+        return None
+    if int(values.max()) > EXACT:
+        return int(values.argmax())
+    return int(values.argmin()) if int(values.min()) < -EXACT else None
+
+
+def require_exact_column(values: np.ndarray, where: str) -> None:
+    """As :func:`require_exact`, for all values of a column before its conversion to float64."""
+    far = most_rounded(values)
+    if far is not None:
+        require_exact(int(values.flat[far]), where)

@@ -42,8 +42,7 @@ from dpdist.models.sufficient_statistics import Summary
 from dpdist.runs.methods.mixture import MemoizedMixture
 from dpdist.runs.planning.calibration import cluster_costs
 from dpdist.runs.planning.costs import UnitCosts
-from dpdist.runs.planning.forecast import lap_cost
-from dpdist.runs.planning.shape import Shape
+from dpdist.runs.planning.forecast import Shape, lap_cost
 from dpdist.runs.planning.unwritten import UnwrittenSource
 
 #: Bytes of a row, and how far the seconds of a partition are from what its rows take, as a share of these.

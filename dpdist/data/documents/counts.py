@@ -1,6 +1,8 @@
-"""Checks of blocks of documents, with integer counts for storage or real weights, as canonical CSR."""
+"""Checks of blocks of documents, with counts for storage or real weights, as canonical CSR; and sizes of blocks."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 from scipy import sparse
@@ -107,3 +109,16 @@ def _require_counts(rows: sparse.csr_array, counts: np.ndarray, first: int, labe
 def _document_of(rows: sparse.csr_array, entry: int, first: int) -> str:
     """Name of the document of an entry in messages; numbered from 0."""
     return f"document {first + int(np.searchsorted(rows.indptr, entry, side='right')) - 1}"
+
+
+#: Largest number of documents of a block, and of entries unless it has a single document.
+BLOCK_DOCUMENTS, BLOCK_ENTRIES = 2**14, 2**19
+
+
+def require_vocabulary(words: int, vocabulary: int | None, path: Path) -> None:
+    """Raise :class:`InputError` unless the vocabulary, if its size is known, has as many words as the file."""
+    if vocabulary is not None and vocabulary != words:
+        raise InputError(
+            f"the vocabulary should have {words} words, as many as {path}; got {vocabulary}. "
+            "Give the vocabulary of this file, with one word per line."
+        )

@@ -15,8 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from dpdist.core.errors import InputError
-from dpdist.data.documents.base import BLOCK_DOCUMENTS, require_vocabulary
-from dpdist.data.documents.counts import MOST
+from dpdist.data.documents.counts import BLOCK_DOCUMENTS, MOST, require_vocabulary
 from dpdist.data.documents.text import numbers_of, opened, read_lines, refuse, shown
 
 _KIND = "text of UCI's docword format"

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from dpdist.core.errors import InputError
-from dpdist.data.documents.base import BLOCK_DOCUMENTS, BLOCK_ENTRIES, require_vocabulary
+from dpdist.data.documents.counts import BLOCK_DOCUMENTS, BLOCK_ENTRIES, require_vocabulary
 from dpdist.data.files import reading
 
 _NPZ = "a NumPy archive of a CSR matrix"

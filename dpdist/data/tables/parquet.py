@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpdist.core.errors import InputError
-from dpdist.data.exact import require_exact_column
 from dpdist.data.files import reading
-from dpdist.data.soundness import require_shape
+from dpdist.data.soundness import require_exact_column, require_shape
 from dpdist.data.tables.base import Choice, Table, not_numbers, stored_dtype
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 
 from dpdist.core.errors import InputError
-from dpdist.data.exact import EXACT, require_exact, require_exact_column
 from dpdist.data.files import reading
+from dpdist.data.soundness import EXACT, require_exact, require_exact_column
 from dpdist.data.tables.base import Choice, Table, not_numbers
 
 #: Separators of cells; the first one is the default.

@@ -21,7 +21,7 @@ from dpdist.inference.mixture.owners import AnyOwners, join_owners, keep_owners,
 from dpdist.inference.moves.base import Proposals
 from dpdist.inference.sample import Sample, join_samples
 from dpdist.inference.transform import Preparation
-from dpdist.kernels.owners import add_held
+from dpdist.kernels.rows import add_held
 from dpdist.models.families.base import Rows
 from dpdist.models.mixture import Block, Posterior, local_step
 from dpdist.models.sufficient_statistics import Summary

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from dpdist.kernels.distances import squared_distances
+from dpdist.kernels.rows import squared_distances
 from dpdist.models.families.base import Rows, dense_rows, is_sparse
 
 #: Relative tolerances for rounding: a column with a spread below this share of the widest column's is constant; a

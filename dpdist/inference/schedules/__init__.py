@@ -1,8 +1,7 @@
 """How batch summaries are combined into the total."""
 
 from dpdist.inference.schedules.base import Schedule
-from dpdist.inference.schedules.batch import Batch
-from dpdist.inference.schedules.memoized import Memoized
+from dpdist.inference.schedules.memoized import Batch, Memoized
 from dpdist.inference.schedules.stochastic import Stochastic
 
 #: Schedules by name, as in configurations and checkpoints.

@@ -67,3 +67,19 @@ class _Memo(Ledger):
         unseen = math.fsum(self._rows[batch] for batch in self._unseen) / math.fsum(self._rows)
         stands_in = unseen > 0 and (self._keep or unseen == 1)
         return self.sums.total(self._start if stands_in else None, unseen)
+
+
+@dataclass(frozen=True)
+class Batch(Schedule):
+    """Batch inference.
+
+    Equal to ``Memoized(batches=1)``. For topic models with a point estimate of their global weights
+    (``weights="point"``) it is the bHDP of Bryant & Sudderth (NeurIPS 2012).
+    """
+
+    name = "batch"
+    batches = 1
+    lookahead = 0
+
+    def open(self, state: State, batch_rows: Sequence[float], sums: Sums) -> Ledger:
+        return Memoized(batches=1).open(state, batch_rows, sums)

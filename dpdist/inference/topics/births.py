@@ -16,8 +16,8 @@ from scipy.special import psi
 
 from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, local_step
 from dpdist.inference.topics.model import TopicModel
-from dpdist.inference.topics.seeding import spherical_kmeans_plusplus
 from dpdist.inference.topics.summary import DOCUMENTS, LOG_PI, PSI_SUM, TOKENS, TopicSummary, of_topics
+from dpdist.inference.topics.word_groups import spherical_kmeans_plusplus
 from dpdist.kernels.topics import expect_counts
 from dpdist.models.families.multinomial import entries_of
 

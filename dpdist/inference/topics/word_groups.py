@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import svds
 
-from dpdist.inference.topics.seeding import spherical_kmeans_plusplus
+from dpdist.models.families.base import Rows, dense_rows
 
 #: Largest number of singular vectors, and of k-means steps.
 _RANK, _STEPS = 100, 10
@@ -76,3 +76,20 @@ def _nearest(places: np.ndarray, centres: np.ndarray) -> Iterator[np.ndarray]:
     """The nearest centre of each word, one block of words at a time."""
     for start in range(0, len(places), _BLOCK):
         yield np.argmax(places[start : start + _BLOCK] @ centres.T, axis=1)
+
+
+def spherical_kmeans_plusplus(unit: Rows, weights: np.ndarray, most: int, rng: np.random.Generator) -> list[int]:
+    """Indices of at most `most` of the unit vectors (n, D), without repetition.
+
+    Each is drawn in proportion to its weight (n,) and the square of its distance to those drawn before; the distance is
+    1 minus the largest cosine.
+    """
+    nearest, chosen = np.zeros(len(weights)), list[int]()
+    while len(chosen) < most:
+        sampling_probabilities = weights * (1 - np.minimum(nearest, 1.0)) ** 2
+        sampling_probabilities[chosen] = 0.0
+        if not sampling_probabilities.sum() > 0:
+            break
+        chosen.append(int(rng.choice(len(weights), p=sampling_probabilities / sampling_probabilities.sum())))
+        nearest = np.maximum(nearest, unit @ dense_rows(unit[[chosen[-1]]])[0])
+    return chosen

@@ -16,8 +16,7 @@ from dpdist.inference.mixture.problem import Problem
 from dpdist.runs.methods.mixture import MemoizedMixture, check_count, check_density, check_start, starting_model
 from dpdist.runs.planning.calibration import calibrate, planned
 from dpdist.runs.planning.costs import UnitCosts
-from dpdist.runs.planning.forecast import Forecast, forecast
-from dpdist.runs.planning.shape import Shape
+from dpdist.runs.planning.forecast import Forecast, Shape, forecast
 from dpdist.runs.specs.mixture import FitSpec
 
 
