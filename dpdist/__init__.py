@@ -9,10 +9,10 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from dpdist.core.errors import CheckpointError, DpdistError, InputError, OutputExistsError, PrecisionError
+    from dpdist.estimators.mixture import DPMixture, FiniteMixture
     from dpdist.estimators.opening import extend, load, resume
     from dpdist.estimators.sva import SVA
     from dpdist.estimators.topic_model import HDPTopicModel
-    from dpdist.estimators.variational import DPMixture, FiniteMixture
     from dpdist.inference import schedules, sva
     from dpdist.inference.mixture.candidates import Candidates
     from dpdist.inference.moves.delete import Delete
@@ -63,7 +63,7 @@ _HOMES = {
     "estimators.sva": ("SVA",),
     "estimators.topic_model": ("HDPTopicModel",),
     "estimators.opening": ("extend", "load", "resume"),
-    "estimators.variational": ("DPMixture", "FiniteMixture"),
+    "estimators.mixture": ("DPMixture", "FiniteMixture"),
     "inference.mixture.candidates": ("Candidates",),
     "inference.moves.delete": ("Delete",),
     "inference.moves.merge": ("Merge",),

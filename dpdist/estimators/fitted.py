@@ -8,6 +8,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from copy import copy
+from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
 from types import MappingProxyType
@@ -21,13 +22,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from dpdist.core.checks import Wanted, instance, is_number, shown
+from dpdist.core.checks import COUNT, FLAG, Wanted, instance, is_number, shown
 from dpdist.core.errors import ClusterLostError, InputError
-from dpdist.core.settings import settings_of
+from dpdist.core.randomness import generator
+from dpdist.core.settings import check_settings, setting, settings_of
 from dpdist.data import Source, as_source, source_like
 from dpdist.data.columns import Names
 from dpdist.data.files import located
-from dpdist.estimators.manner import Manner
 from dpdist.execution import Backend, SerialBackend
 from dpdist.execution.connecting import active_backend
 from dpdist.inference.state import Info, State
@@ -42,6 +43,35 @@ from dpdist.runs.view import View, Viewable, card
 from dpdist.storage.checkpoint import FINDINGS, AnyFitted, Asked, Generation, PredictorLike, ProblemLike, RunStore
 from dpdist.storage.history import History
 from dpdist.storage.importing import path_of_class
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manner:
+    """Parameters that control how a fit is displayed."""
+
+    verbose: bool = setting(
+        False,
+        FLAG,
+        "Whether a fit shows a progress bar with the remaining time and a line per lap, in terminals and notebooks.",
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Starts(Manner):
+    """Parameters that control how many fits are made and from which model each starts."""
+
+    n_init: int = setting(
+        1, COUNT, "Number of fits by ``fit``, each with another random seed; the one with the highest ELBO is kept."
+    )
+    warm_start: bool = setting(False, FLAG, "Whether a new fit of a fitted estimator starts from its clusters.")
+
+    def seeds(self, seed: int) -> list[int]:
+        """Seeds of the `n_init` fits; the first is `seed`."""
+        return [seed, *(int(generator(seed, "n_init", fit).integers(2**31 - 1)) for fit in range(1, self.n_init))]
+
 
 _SECONDS = Wanted(
     "a number of zero or more, or infinite",

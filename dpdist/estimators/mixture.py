@@ -1,4 +1,4 @@
-"""The base of the mixture estimators that are fitted by laps over all rows."""
+"""The estimators of Dirichlet-process and finite mixtures, fitted by laps over all rows."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dpdist.core.errors import InputError
+from dpdist.core.settings import documented_by
 from dpdist.data import Source, as_source
 from dpdist.estimators.base import Clustering
-from dpdist.estimators.fitted import RandomState, default_backend
-from dpdist.estimators.manner import Starts
+from dpdist.estimators.fitted import RandomState, Starts, default_backend
 from dpdist.inference.mixture.candidates import Candidates
 from dpdist.inference.mixture.prediction import MixturePredictor
 from dpdist.inference.mixture.problem import Problem
@@ -29,6 +29,7 @@ from dpdist.runs.methods import method_named
 from dpdist.runs.methods.base import AnyMethod
 from dpdist.runs.preparing import NOWHERE, prepare
 from dpdist.runs.run import Run
+from dpdist.runs.specs import FiniteSpec, MixtureSpec
 from dpdist.runs.specs.mixture import FitSpec
 
 
@@ -169,6 +170,72 @@ class Mixture(Clustering[FitSpec]):
         super()._show()
         self.elbo_, self.n_iter_ = self._fitted.elbo, len(self._history.laps)
         self.converged_, self.stop_reason_ = self._fitted.converged, self._fitted.stop
+
+
+@documented_by(MixtureSpec, Starts)
+@dataclass(eq=False, repr=False)
+class DPMixture(Mixture):
+    """Dirichlet-process mixture: a clustering whose number of clusters is learned.
+
+    A fit starts from one cluster by default. Splits, regroups, merges and deletes are proposed, and accepted only if
+    the evidence lower bound of all rows rises. ``Memoized(batches=1)`` is batch variational Bayes. A fit runs on the
+    workers of the active Dask client, or in this process, with the same result to the bit.
+
+    Attributes
+    ----------
+    n_components_ : int
+        Number of clusters, K.
+    elbo_ : float
+        Exact evidence lower bound of the whole data in raw columns, in nats, every constant included.
+    weights_ : (K,)
+        Posterior mean mixture weights; ``rest_weight_`` is the weight of clusters not yet seen.
+    component_ids_ : (K,) int64
+        Stable identities, unchanged by reordering, resuming and saving.
+    components_ : xarray.Dataset
+        Posterior means of the clusters' parameters in raw columns; with PCA, covariances take K x D x D numbers for
+        the D raw columns, and are not stored.
+    means_, covariances_ : (K, D), and (K, D, D) or (K, D)
+        The means and covariances in ``components_``, for families that have them, as in scikit-learn's mixtures.
+    labels_ : (N,) int64
+        Labels of the fitted rows, computed at the first access.
+    n_features_in_, feature_names_in_ : int, (D,) array of str
+        Number of columns, and their names if the data had any.
+    history_ : xarray.Dataset
+        ELBO, K and seconds by lap; every proposal, its exact gain and its outcome.
+    converged_ : bool
+    stop_reason_ : str
+    n_iter_ : int
+        Number of laps.
+
+    Examples
+    --------
+    >>> import numpy as np, dpdist
+    >>> x = np.concatenate([np.random.default_rng(0).normal(c, 1, size=(200, 2)) for c in (-9, 0, 9)])
+    >>> dpdist.DPMixture(random_state=0).fit(x).n_components_
+    3
+    """
+
+    _spec_type = MixtureSpec
+
+    _: KW_ONLY
+    initial_components: int = 20
+    max_components: int | None = None
+
+
+@documented_by(FiniteSpec, Starts)
+@dataclass(eq=False, repr=False)
+class FiniteMixture(Mixture):
+    """Finite mixture with a symmetric Dirichlet prior on its weights.
+
+    The attributes are those of :class:`DPMixture`.
+    """
+
+    _spec_type = FiniteSpec
+
+    n_components: int = 10
+    _: KW_ONLY
+    concentration: float = 1.0
+    initial: object = "k-means++"
 
 
 def _bound_of(run: Run) -> float:

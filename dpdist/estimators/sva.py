@@ -12,8 +12,7 @@ from dpdist.core.errors import InputError
 from dpdist.core.settings import documented_by
 from dpdist.data import stream_blocks
 from dpdist.estimators.base import Clustering
-from dpdist.estimators.fitted import RandomState
-from dpdist.estimators.manner import Manner
+from dpdist.estimators.fitted import Manner, RandomState
 from dpdist.execution import SerialBackend
 from dpdist.inference.hierarchy.cut import Cut
 from dpdist.inference.sva.base import SVAState

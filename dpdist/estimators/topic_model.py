@@ -9,8 +9,7 @@ from typing import Self
 
 from dpdist.core.settings import documented_by
 from dpdist.data import as_source
-from dpdist.estimators.fitted import RandomState
-from dpdist.estimators.manner import Manner
+from dpdist.estimators.fitted import Manner, RandomState
 from dpdist.estimators.topic_base import TopicEstimator
 from dpdist.execution import Backend
 from dpdist.inference.schedules import Schedule
