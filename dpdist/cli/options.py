@@ -64,13 +64,8 @@ class _Option(NamedTuple):
 
 
 def with_settings(command: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A decorator that adds an option for each setting to a command; the given ones are passed as tables in its first
-    argument.
-
-    Parameters
-    ----------
-    command : fit, sva or topics
-    """
+    """A decorator that adds an option for each setting of a command (fit, sva or topics); the given ones are passed as
+    tables in its first argument."""
     options = {option.parameter.name: option for option in _options_of(SPECS[command])}
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:

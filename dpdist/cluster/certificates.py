@@ -140,12 +140,8 @@ def _write_pair(folder: Path, name: str, certificate: x509.Certificate, key: _Ke
 
 
 def certificate_faults(folder: Path, roles: Sequence[Role] = ROLES, private: bool = True) -> list[str]:
-    """Faults of the files of these roles, as sentences; empty if all are valid.
-
-    Parameters
-    ----------
-    private : whether a key that others than its owner can read is a fault
-    """
+    """Faults of the files of these roles, as sentences; empty if all are valid. If `private`, a key that others than
+    its owner can read is a fault."""
     needed = [folder / "ca.pem", *(folder / f"{role}.{end}" for role in roles for end in ("pem", "key"))]
     faults = [f"{path} is missing; make certificates with: {_MAKE}." for path in needed if not path.is_file()]
     for path in [] if faults else [*needed, folder / "ca.key"]:

@@ -69,12 +69,8 @@ def local_backend(
 
 
 def backend_on(cluster: Cluster, limits: TaskLimits, workers: int = 0) -> DaskBackend:
-    """A backend that owns a started cluster; closes the cluster if it cannot be used.
-
-    Parameters
-    ----------
-    workers : desired number, if the cluster does not replace workers that end; 0 if it does
-    """
+    """A backend that owns a started cluster; closes the cluster if it cannot be used. `workers` is the desired number,
+    if the cluster does not replace workers that end; 0 if it does."""
     with contextlib.ExitStack() as undo:
         undo.callback(cluster.close)
         client = undo.enter_context(Client(cluster, set_as_default=False))

@@ -54,12 +54,8 @@ class Watch:
         self._told = False
 
     def look(self, awaited: bool = True) -> None:
-        """Raise :class:`ClusterLostError` if there was no worker, or no activity, for longer than the limits allow.
-
-        Parameters
-        ----------
-        awaited : whether results are missing; if not, workers may be idle
-        """
+        """Raise :class:`ClusterLostError` if there was no worker, or no activity, for longer than the limits allow. If
+        no results are `awaited`, workers may be idle."""
         now, address = time.monotonic(), self._client.scheduler.address
         found = ask(self._client, _snapshot(self._client))
         if found is not None:

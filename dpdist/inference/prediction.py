@@ -191,12 +191,8 @@ class Predictor(ABC):
         return found
 
     def any_of_groups(self, of_components: np.ndarray) -> np.ndarray:
-        """For each component, whether any component of :attr:`uncut` that belongs to it is marked, (K,) bool.
-
-        Parameters
-        ----------
-        of_components : bool, the marked components of :attr:`uncut`
-        """
+        """For each component, whether any component of :attr:`uncut` that belongs to it is marked, (K,) bool;
+        `of_components` marks those of :attr:`uncut`."""
         return of_components
 
     def labels(self, partition: Partition, without: np.ndarray | None = None) -> np.ndarray:

@@ -83,12 +83,8 @@ def legend_of(plot: Any, above: bool = False) -> None:
 
 
 def in_powers(plot: Any, values: Sequence[float], below: float = -1.0) -> None:
-    """Set an axis of :func:`signed_log` to contain all values, with ticks in nats, including zero and ten.
-
-    Parameters
-    ----------
-    below : upper bound of the lower end, on the transformed axis
-    """
+    """Set an axis of :func:`signed_log` to contain all values, with ticks in nats, including zero and ten; its lower
+    end, on the transformed axis, is at most `below`."""
     places = [below, 1.0, *map(signed_log, values)]
     low, high = min(places), max(places)
     pad = 0.05 * (high - low)

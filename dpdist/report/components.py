@@ -93,12 +93,7 @@ class Apart:
 
 
 def apart(predictor: Predictor, places: np.ndarray) -> Apart:
-    """Distances and overlaps of some clusters, estimated from rows drawn from each.
-
-    Parameters
-    ----------
-    places : (M,) positions in the model
-    """
+    """Distances and overlaps of the clusters at `places` (M,) of the model, estimated from rows drawn from each."""
     count, columns = len(places), predictor.columns
     draws = int(np.clip(PRODUCTS / (columns * count * len(predictor.ids)), 8, DRAWS))
     rng, score = generator(0, "overlaps of a report"), predictor.scorer()

@@ -46,12 +46,8 @@ _FORMAT = "0[.]0a"
 
 
 def panels_of(figures: RunFigures, pictures: Sequence[str]) -> dict[str, Any]:
-    """Figures by the name of their panel; panels without data are left out.
-
-    Parameters
-    ----------
-    pictures : data URLs of pictures of the shown clusters; empty if rows are not pictures
-    """
+    """Figures by the name of their panel; panels without data are left out. `pictures` are data URLs of pictures of the
+    shown clusters; empty if rows are not pictures."""
     found: dict[str, Any] = {}
     if figures.laps:
         found["elbo"], found["components"] = _course(figures)

@@ -292,12 +292,8 @@ def notes_of_counts(before: Counts, now: Counts) -> list[NoteEvent]:
 
 
 def in_order(kept: Iterable[tuple[float, object]]) -> list[Event]:
-    """The events that a scheduler stored under several topics, in their order.
-
-    Parameters
-    ----------
-    kept : (time of arrival, message); unreadable messages are left out
-    """
+    """The events that a scheduler stored under several topics, in their order, from pairs of the time of arrival and a
+    message; unreadable messages are left out."""
     read = [from_dict(message) for _, message in sorted(kept, key=lambda pair: pair[0])]
     events = [event for event in read if event is not None]
     rank = {session: place for place, session in enumerate(dict.fromkeys(event.session for event in events))}

@@ -43,12 +43,8 @@ def read_cluster(path: str | os.PathLike[str]) -> ClusterConfig:
 
 
 def parse_cluster(values: Mapping[str, object], folder: str | os.PathLike[str] = ".") -> ClusterConfig:
-    """The cluster in plain values, such as from ``model_dump(mode="json")``; raises as :func:`read_cluster`.
-
-    Parameters
-    ----------
-    folder : to which paths of files are relative
-    """
+    """The cluster in plain values, such as from ``model_dump(mode="json")``, with paths of files relative to `folder`;
+    raises as :func:`read_cluster`."""
     kind, known = values.get("type"), ", ".join(sorted(CLUSTERS))
     if kind is None:
         raise InputError(f"a cluster configuration needs a type; known types are {known}.")

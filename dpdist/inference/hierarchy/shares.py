@@ -69,12 +69,8 @@ class Measured:
 
 
 def draw_shares(partition: Partition, shared: tuple[Predictor, float, int]) -> Shares:
-    """Responsibilities of rows drawn with equal probability; a task.
-
-    Parameters
-    ----------
-    shared : the model, the probability, the key of the draws
-    """
+    """Responsibilities of rows drawn with equal probability; a task. `shared` holds the model, the probability and the
+    key of the draws."""
     predictor, chance, seed = shared
     rows, weights, places = weighing_rows(partition, finite_rows)
     chosen = np.flatnonzero(generator(seed, "tree", partition.index).random(rows.shape[0]) < chance)
@@ -87,12 +83,8 @@ def draw_shares(partition: Partition, shared: tuple[Predictor, float, int]) -> S
 
 
 def measure(partition: Partition, shared: tuple[Predictor, Family, sparse.csr_array]) -> Measured:
-    """Measurements of components and sums of components over a partition; a task.
-
-    Parameters
-    ----------
-    shared : the model, its family, (K, C) indicators of the components of each sum
-    """
+    """Measurements of components and sums of components over a partition; a task. `shared` holds the model, its family
+    and (K, C) indicators of the components of each sum."""
     predictor, family, sums = shared
     rows, weights, places = weighing_rows(partition, finite_rows)
     own = np.ones(rows.shape[0]) if weights is None else weights

@@ -213,12 +213,8 @@ def drawn_to(family: Family, features: Features, stats: np.ndarray) -> np.ndarra
 def left_out(
     family: Family, features: np.ndarray, held: np.ndarray, evidence: np.ndarray, share: np.ndarray
 ) -> np.ndarray:
-    """(n,) :func:`drawn_to` of each row in its own component, with a `share` of the row left out of it.
-
-    Parameters
-    ----------
-    held, evidence : statistics and log evidence of the component that holds each row, or of one that holds all
-    """
+    """(n,) :func:`drawn_to` of each row in its own component, with a `share` of the row left out of it; `held` and
+    `evidence` are statistics and log evidence of the component that holds each row, or of one that holds all."""
     without = held - share[:, None] * features
     alone = (evidence - family.log_evidence(without)) / share
     return np.asarray(alone + np.log(np.maximum(without[:, -1], EMPTY)))

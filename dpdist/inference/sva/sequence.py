@@ -116,12 +116,8 @@ def sva_steps(
     backend: Backend,
     score: Callable[[SVAState], float] | None = None,
 ) -> Iterator[Step]:
-    """The remaining rounds in order, each of which is a lap; the total is the components so far.
-
-    Parameters
-    ----------
-    score : computes the mean log predictive density of held-out rows under given components, or None
-    """
+    """The remaining rounds in order, each of which is a lap; the total is the components so far. `score` computes the
+    mean log predictive density of held-out rows under given components, if there are any."""
     rounds = problem.rounds.of(source.partitions, problem.seed)
     sizes = [sum(rows_with_weight(source, part) for part in parts) for parts in rounds]
     scored = _scored(sizes, state.running.rows, state.visited)

@@ -23,12 +23,8 @@ from dpdist.models.families.base import Rows
 
 
 def first_topic_state(problem: PosteriorProblem, source: Source, start: TopicSummary) -> State:
-    """The state before the first lap.
-
-    Parameters
-    ----------
-    start : sums over documents under the initial topics, scaled to the whole corpus
-    """
+    """The state before the first lap; `start` holds sums over documents under the initial topics, scaled to the whole
+    corpus."""
     topics = len(start.entropy)
     return first_lap(
         problem.schedule,
@@ -45,12 +41,8 @@ def first_topic_state(problem: PosteriorProblem, source: Source, start: TopicSum
 def topic_steps(
     problem: PosteriorProblem, source: Source, state: State, backend: Backend, path: str | None = None
 ) -> Iterator[Step]:
-    """Run laps from `state` without end and yield after every batch; the caller decides when to stop.
-
-    Parameters
-    ----------
-    path : place of the run, where documents' topics can be stored; None if there is none
-    """
+    """Run laps from `state` without end and yield after every batch; the caller decides when to stop. Documents' topics
+    can be stored at the `path` of the run, if there is one."""
     return run_steps(_TopicWork(problem, DocumentFiles.at(path, backend)), source, state, backend)
 
 

@@ -145,12 +145,8 @@ def _chosen(merges: _Merges, promise: np.ndarray, doubts: np.ndarray | None = No
 
 
 def _change(pairs: np.ndarray, value: Callable[[Callable[[np.ndarray], np.ndarray]], np.ndarray]) -> np.ndarray:
-    """Change of a value if each pair is merged, (P,).
-
-    Parameters
-    ----------
-    value : computes the value of each topic, (K,), from a function that takes columns of (W, K) arrays
-    """
+    """Change of a value if each pair is merged, (P,); `value` computes that of each topic, (K,), from a function that
+    takes columns of (W, K) arrays."""
     alone, joint = value(lambda words: words), np.empty(len(pairs))
     for start in range(0, len(pairs), _CHUNK):
         one, two = pairs[start : start + _CHUNK].T

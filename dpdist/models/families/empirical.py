@@ -34,12 +34,8 @@ PRECISION = Range(0.125, 1e-4, 1.0)
 
 
 def most_evident(posed: Callable[..., FamilyType], ranges: Sequence[Range], stats: np.ndarray) -> FamilyType:
-    """The family with hyperparameters within `ranges` that maximise the evidence of components with statistics (K, F).
-
-    Parameters
-    ----------
-    posed : makes the family from the hyperparameters, in order
-    """
+    """The family, which `posed` makes from the hyperparameters in order, with those within `ranges` that maximise the
+    evidence of components with statistics (K, F)."""
     values = [each.start for each in ranges]
 
     def evidence(values: Sequence[float]) -> float:
