@@ -12,13 +12,12 @@ from dpdist.inference.mixture.batch_summary import BatchSummary
 from dpdist.inference.mixture.candidates import Heirs
 from dpdist.inference.mixture.kept import AnyBatchSummary, KeptBatchSummary
 from dpdist.inference.mixture.owners import owners_after
-from dpdist.inference.mixture.passing_on import passed_on
+from dpdist.inference.mixture.passing_on import samples_after
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.moves.accept import Reason, Verdict
 from dpdist.inference.moves.base import AnyMove, Following, LapEnd, Proposals
 from dpdist.inference.moves.change import Change, MoveVerdict, change_from, judge_moves
 from dpdist.inference.state import Record, State
-from dpdist.models.families.base import Rows
 from dpdist.models.mixture import Model, Posterior
 from dpdist.models.sufficient_statistics import Summary
 
@@ -111,7 +110,7 @@ def take_lap_moves(
     ids, next_id = turned.identities(state.ids, state.next_id, total.summary, tried, measured)
     summary = turned.apply(total.summary, tried, measured)
     heirs = _heirs(turned, total, tried)
-    samples = _samples(problem, backend, state, total, turned, heirs, summary)
+    samples = samples_after(problem, backend, state, total, turned, heirs, summary)
     end = LapEnd(
         model=model,
         backend=backend,
@@ -192,25 +191,6 @@ def _rows_seen(state: State, change: Change, summary: Summary) -> np.ndarray:
     if seen is None:
         return summary.counts
     return change.apply(seen.summary, state.proposals, seen.measured).counts
-
-
-def _samples(
-    problem: Problem,
-    backend: Backend,
-    state: State,
-    total: BatchSummary,
-    turned: Change,
-    heirs: Heirs,
-    summary: Summary,
-) -> dict[int, tuple[Rows, np.ndarray]]:
-    """Sampled rows and weights by new position; components made by a move receive those of the replaced ones."""
-    if state.sample is None:
-        return {}
-    limit, counts = problem.sampling.rows, total.summary.counts
-    drawn = {place: state.sample.of(int(old), limit) for place, old in enumerate(turned.origins) if old >= 0}
-    removed = [state.proposals[m].removed(j) for m, j in turned.accepted]
-    drawn |= passed_on(problem.model, backend, state.sample, heirs, removed, counts, summary, limit)
-    return {place: drawn[place] for place in sorted(drawn) if len(drawn[place][1])}
 
 
 def _record(verdict: MoveVerdict, move: AnyMove, state: State) -> Record:

@@ -6,58 +6,54 @@ sampled at the same rate.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
 
 from dpdist.core.threads import one_thread
 from dpdist.execution.base import Backend
+from dpdist.inference.mixture.batch_summary import BatchSummary
 from dpdist.inference.mixture.candidates import Heirs
+from dpdist.inference.mixture.problem import Problem
+from dpdist.inference.moves.change import Change
 from dpdist.inference.moves.sampling import in_equal_shares, rows_each
 from dpdist.inference.sample import Sample
+from dpdist.inference.state import State
 from dpdist.models.families.base import Rows
 from dpdist.models.mixture import Model
 from dpdist.models.sufficient_statistics import Summary
 
 
-def passed_on(
-    model: Model,
+def samples_after(
+    problem: Problem,
     backend: Backend,
-    sample: Sample,
+    state: State,
+    total: BatchSummary,
+    turned: Change,
     heirs: Heirs,
-    removed: Sequence[tuple[int, ...]],
-    before: np.ndarray,
     summary: Summary,
-    limit: int,
-) -> Mapping[int, tuple[Rows, np.ndarray]]:
-    """Rows and weights of every new component.
+) -> dict[int, tuple[Rows, np.ndarray]]:
+    """Sampled rows and weights by new position; components made by a move receive those of the replaced ones.
 
     Parameters
     ----------
-    model, backend : of the run
-    sample : of the lap that ends
-    heirs : map from the lap's components to those that may hold their rows
-    removed : components that each accepted proposal removed
-    before : (K,) counts of the lap's components
+    problem, backend : of the run
+    state, total : at the end of the lap, before its moves
+    turned, heirs : map from the lap's components to the new ones, and to those that may hold their rows
     summary : of the new components
-    limit : largest number of rows passed on per proposal
     """
-    if not removed:
+    sample, limit = state.sample, problem.sampling.rows
+    if sample is None:
         return {}
+    found = {place: sample.of(int(old), limit) for place, old in enumerate(turned.origins) if old >= 0}
+    removed = [state.proposals[m].removed(j) for m, j in turned.accepted]
     groups = [heirs.new[heirs.old == group[0]] for group in removed]
-    drawn = [_drawn(sample, group, before, limit) for group in removed]
-    refs = backend.map(
-        _by_owner,
-        [backend.share(model)] * len(groups),
-        [summary.stats[group] for group in groups],
-        [rows for rows, _ in drawn],
-    )
-    found = {}
+    drawn = [_drawn(sample, group, total.summary.counts, limit) for group in removed]
+    shared = [backend.share(problem.model)] * len(groups) if groups else []
+    refs = backend.map(_by_owner, shared, [summary.stats[group] for group in groups], [rows for rows, _ in drawn])
     for group, (rows, weights), owners in zip(groups, drawn, backend.fetch(refs), strict=True):
         for place, component in enumerate(group.tolist()):
             own = np.flatnonzero(owners == place)
             found[component] = rows[own], weights[own]
-    return found
+    return {place: found[place] for place in sorted(found) if len(found[place][1])}
 
 
 def _drawn(sample: Sample, group: tuple[int, ...], counts: np.ndarray, limit: int) -> tuple[Rows, np.ndarray]:
