@@ -19,7 +19,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, NotRequired, Protocol, TypedDict, cast
+from typing import Any, NamedTuple, NotRequired, TypedDict, cast
 
 import psutil
 
@@ -144,11 +144,24 @@ class Lease:
             self._place.renew(_name(self.number), content)
 
 
-class Holder(Protocol):
-    """An object that may hold a lease."""
+class Holder:
+    """The store of a run at a place, where only the holder of the lease writes."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self._lease: Lease | None = None
 
     def release(self) -> None:
-        """Release the lease, if it holds one."""
+        """Allow other writers."""
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            lease.release()
+
+    def _check(self) -> None:
+        """Raise :class:`CheckpointError` if the run was removed or taken over, so that no part of it is written
+        again."""
+        if self._lease is not None:
+            self._lease.check()
 
 
 @contextlib.contextmanager

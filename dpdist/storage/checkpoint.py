@@ -256,15 +256,9 @@ class RunStore(GenerationStore):
 
     def put_batch_summaries(self, name: str, batch_summaries: Sequence[object]) -> None:
         """Store batch summaries of one shape; raises :class:`CheckpointError` if they cannot be written."""
-        self._check()
+        with writable(self.place):
+            self._check()
         self.add_object(name, lambda group: codec.write(group, list(batch_summaries)))
-
-    def _check(self) -> None:
-        """Raise :class:`CheckpointError` if the run was removed or taken over, so that no part of it is written
-        again."""
-        if self._lease is not None:
-            with writable(self.place):
-                self._lease.check()
 
     def commit(self, content: Generation, superseded: Sequence[str] = ()) -> None:
         """Write the next generation and make it current; the objects in its manifest must have been written.
@@ -278,7 +272,8 @@ class RunStore(GenerationStore):
         CheckpointError
             If it cannot be written; the current generation is then unchanged.
         """
-        self._check()
+        with writable(self.place):
+            self._check()
         stored, last = content.stored, content.fitted is not None and content.fitted.stop is not None
         packs, files = ([], {}) if stored is None else (stored.manifest.packs, stored.manifest.files)
         self.add_generation(content.write, packs, files, last)

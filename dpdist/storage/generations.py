@@ -30,7 +30,7 @@ import zarr
 from dpdist.core.checks import FLAG
 from dpdist.core.errors import CheckpointError
 from dpdist.core.lease import FOLDER as LEASES
-from dpdist.core.lease import Lease, LeaseHeldError, released_on_error, take_lease
+from dpdist.core.lease import Holder, Lease, LeaseHeldError, released_on_error, take_lease
 from dpdist.core.places import Place, place_of
 from dpdist.core.records import sealed
 from dpdist.core.versions import versions
@@ -60,7 +60,7 @@ _ROOT = json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {}}, i
 _FOLDERS = ("generations", "objects", "problems")
 
 
-class GenerationStore:
+class GenerationStore(Holder):
     """A series of generations; a subclass defines their contents.
 
     Parameters
@@ -70,9 +70,9 @@ class GenerationStore:
     """
 
     def __init__(self, place: Place, attributes: Commit) -> None:
-        self.place, self.attributes = place, attributes
+        super().__init__(place)
+        self.attributes = attributes
         self.keep = attributes.get("keep", KEEP)  # number of generations
-        self._lease: Lease | None = None
         self._held = 0  # number of the last lease of this store
         self._failure: Exception | None = None  # of an object that later generations need
         self._added: dict[str, dict[str, str]] = {}  # completely written objects, and the digests of their files
@@ -178,12 +178,6 @@ class GenerationStore:
             commit_name(number + 1), self._signed(number + 1, commit)
         ):
             number += 1
-
-    def release(self) -> None:
-        """Allow other writers."""
-        lease, self._lease = self._lease, None
-        if lease is not None:
-            lease.release()
 
     def problem_group(self) -> zarr.Group:
         """The group of everything that is fixed; raises as :meth:`group`."""

@@ -16,7 +16,7 @@ import zarr
 
 from dpdist.core.errors import CheckpointError
 from dpdist.core.lease import FOLDER as LEASES
-from dpdist.core.lease import Lease, take_lease
+from dpdist.core.lease import Holder, take_lease
 from dpdist.core.places import Place
 from dpdist.core.records import sealed, unsealed
 from dpdist.core.versions import versions
@@ -61,7 +61,7 @@ class PreparationManifest(TypedDict):
     request: NotRequired[str]
 
 
-class PreparationStore:
+class PreparationStore(Holder):
     """The store of a run that is being prepared.
 
     Parameters
@@ -71,8 +71,8 @@ class PreparationStore:
     """
 
     def __init__(self, place: Place, told: PreparationManifest) -> None:
-        self.place, self.told = place, told
-        self._lease: Lease | None = None
+        super().__init__(place)
+        self.told = told
 
     @classmethod
     def begin(
@@ -166,12 +166,6 @@ class PreparationStore:
         with writable(self.place):
             self._lease = take_lease(self.place)
 
-    def release(self) -> None:
-        """Allow other writers."""
-        lease, self._lease = self._lease, None
-        if lease is not None:
-            lease.release()
-
     def remove(self) -> None:
         """Remove the preparation and allow other writers; if nothing else is stored there, remove the place too."""
         lease, self._lease = self._lease, None
@@ -229,13 +223,8 @@ class PreparationStore:
         self.told["entries"][name] = {"group": group, "digests": self.place.fill(group, write)}
         self._write()
 
-    def _check(self) -> None:
-        """Raise :class:`CheckpointError` if the run was removed or taken over, so that no part of it is written
-        again."""
-        assert self._lease is not None, "only the holder of the lease writes"
-        self._lease.check()
-
     def _write(self) -> None:
+        assert self._lease is not None, "only the holder of the lease writes"
         self._check()
         self.place.replace(PREPARING, sealed(self.told))
 
