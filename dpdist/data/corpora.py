@@ -26,7 +26,7 @@ from dpdist.core.places import absolute
 from dpdist.core.strings import join_strings
 from dpdist.data.base import FEWEST_ROWS, MOST_BYTES, MOST_ROWS, TARGET_PARTITIONS
 from dpdist.data.corpus import FORMAT, LAYOUT, OFFSETS, TEXT, partition_name
-from dpdist.data.documents import MOST, check_block
+from dpdist.data.documents.counts import MOST, check_block
 from dpdist.data.filling import Filling
 from dpdist.data.zarr import COMPLETE
 

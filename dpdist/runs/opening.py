@@ -135,8 +135,10 @@ def gone_on(
     found = run_to_resume(path)
     check_limits(METHODS[found.method].command, path, max_laps, max_time)
     limits = _limits_of(found).but(max_laps, max_time)
+    holdout = found.settings.get("holdout") if holdout is None else holdout
     if isinstance(found, PreparationStore):
-        run = _prepared_again(found, source, backend, limits, holdout)
+        method = method_named(found.method, holdout, source.names, found.settings)
+        run = prepare_again(method, source, limits, backend, found, _changed_places(holdout, found))
     else:
         run = resumed(found, source, backend, limits, holdout)
     run.checkpoint_seconds = checkpoint_seconds
@@ -144,18 +146,10 @@ def gone_on(
 
 
 def resumed(store: RunStore, source: Source, backend: Backend, limits: Limits, holdout: object = None) -> Run:
-    """The run in `store`, ready to continue from its checkpoint; what is changed is stored at once.
-
-    Parameters
-    ----------
-    holdout : held-out rows to score, or their path, which is stored; None for those at the stored path
-
-    Raises
-    ------
-    CheckpointError
-        If the data differ from those of the run, or another coordinator holds it.
-    """
-    method = method_named(store.method, _held_out(holdout, store.settings), store.problem().names, store.settings)
+    """The run in `store`, ready to continue from its checkpoint, which scores the rows held out, if any are given; what
+    is changed is stored at once. Raises :class:`CheckpointError` if the data differ from those of the run, or another
+    coordinator holds it."""
+    method = method_named(store.method, holdout, store.problem().names, store.settings)
     store.lock()
     with released_on_error(store):
         source = store.same_data(source)
@@ -178,15 +172,6 @@ def resumed(store: RunStore, source: Source, backend: Backend, limits: Limits, h
 def being_prepared(path: str | os.PathLike[str]) -> PreparationStore | None:
     """The run at `path` that has no checkpoint yet, even if it replaces another; None if there is none."""
     return PreparationStore.found(place_of(path))
-
-
-def _prepared_again(store: PreparationStore, source: Source, backend: Backend, limits: Limits, holdout: object) -> Run:
-    method = method_named(store.method, _held_out(holdout, store.settings), source.names, store.settings)
-    return prepare_again(method, source, limits, backend, store, _changed_places(holdout, store))
-
-
-def _held_out(given: object, settings: Mapping[str, object]) -> object:
-    return settings.get("holdout") if given is None else given
 
 
 def _changed_places(holdout: object, run: RunStore | PreparationStore) -> dict[str, str]:

@@ -15,22 +15,13 @@ from pathlib import Path
 from scipy import sparse
 
 from dpdist.core.errors import InputError
-from dpdist.data.documents.counts import MOST, are_whole, check_block, check_weights
 from dpdist.data.documents.docword import read_docword
 from dpdist.data.documents.ldac import read_ldac
 from dpdist.data.documents.npz import read_npz
 from dpdist.data.documents.text import read_vocabulary
 from dpdist.data.files import refuse_url, require_file
 
-__all__ = [
-    "FORMATS",
-    "MOST",
-    "are_whole",
-    "check_block",
-    "check_weights",
-    "open_documents",
-    "read_vocabulary",
-]
+__all__ = ["FORMATS", "open_documents", "read_vocabulary"]
 
 #: Readers of files by format; they take the path, and the size of the vocabulary if known.
 FORMATS: dict[str, Callable[[Path, int | None], Iterator[sparse.csr_array]]] = {

@@ -21,7 +21,7 @@ from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition, Source
 from dpdist.data.columns import Names, check_same_words
-from dpdist.data.documents import are_whole, check_block, check_weights
+from dpdist.data.documents.counts import are_whole, check_block, check_weights
 from dpdist.execution.base import Backend
 from dpdist.inference.prediction import Outputs, ask_each, label_outputs, labels_of
 from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, local_step

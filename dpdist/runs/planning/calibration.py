@@ -107,14 +107,10 @@ def calibrate(spec: FitSpec, source: Source, components: int, backend: Backend) 
         global_step=whole.global_step / (BATCHES * whole.components),
         lap_end=whole.moves / whole.components,
         search=whole.searches / whole.components,
-        task=tasks.task,
-        round_trip=tasks.round_trip,
-        submit=tasks.submit,
-        transfer=tasks.transfer,
         read_rate=read_rate,
         write_seconds=write_seconds,
         write_rate=write_rate,
-        process=tasks.process,
+        **tasks._asdict(),
     )
 
 
@@ -263,7 +259,7 @@ class TaskCosts(NamedTuple):
 def cluster_costs(backend: Backend) -> TaskCosts:
     """Costs of tasks that return their input, of summing their results, and of transfers."""
     if not backend.threads:
-        return TaskCosts(0.0, 0.0, 0.0, None, float(psutil.Process().memory_info().rss))
+        return TaskCosts(0.0, 0.0, 0.0, None, _memory(0))
     backend.fetch(backend.map(_nothing, range(8)))
     trips = [_timed(lambda: backend.fetch(backend.map(_nothing, [0]))) for _ in range(TRIPS)]
     shared = backend.share(np.zeros(NUMBERS))
@@ -273,7 +269,7 @@ def cluster_costs(backend: Backend) -> TaskCosts:
     backend.fetch([backend.sum(refs)])
     tasks = time.perf_counter() - began
     made = backend.map(_bytes, [TRAVELLING])
-    backend.fetch(backend.map(_nothing_of, [made[0]]))
+    backend.fetch(backend.map(_nothing, [made[0]]))
     seconds = _timed(lambda: backend.fetch(made))
     process = backend.fetch(backend.map(_memory, [0]))[0]
     rate = TRAVELLING / max(seconds, 1e-9)
@@ -281,16 +277,12 @@ def cluster_costs(backend: Backend) -> TaskCosts:
 
 
 def _nothing(_: object) -> None:
-    """A task without work."""
+    """A task without work, which waits for its input."""
 
 
 def _as_given(value: np.ndarray) -> np.ndarray:
     """A task that returns its input."""
     return value
-
-
-def _nothing_of(_: np.ndarray) -> None:
-    """A task that waits for its input."""
 
 
 def _bytes(size: int) -> np.ndarray:
