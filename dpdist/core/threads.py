@@ -45,7 +45,7 @@ class _Limit:
         with self._lock:
             self._within -= 1
             for library, own, before in zip(_libraries(), found, self._before, strict=True):
-                if _is_own(library):
+                if getattr(library, "threading_layer", None) == "openmp":  # every calling thread has its own number
                     _set(library, own)
                 elif not self._within:
                     _set(library, before)
@@ -58,11 +58,6 @@ _LIMIT = _Limit()
 def _libraries() -> tuple[Any, ...]:
     """All BLAS libraries of this process that threadpoolctl finds."""
     return tuple(each for each in ThreadpoolController().lib_controllers if each.user_api == "blas")
-
-
-def _is_own(library: Any) -> bool:
-    """Whether the number of threads is separate for each calling thread."""
-    return getattr(library, "threading_layer", None) == "openmp"
 
 
 def _set(library: Any, threads: int) -> None:

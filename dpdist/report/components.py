@@ -8,6 +8,7 @@ distance times a constant. The overlap is the mean responsibility of one cluster
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import softmax
@@ -76,18 +77,15 @@ def _directions(covariance: np.ndarray) -> np.ndarray:
     return np.asarray(axes * np.where(axes.sum(axis=1, keepdims=True) < 0, -1.0, 1.0))
 
 
-@dataclass(frozen=True, eq=False)
-class Apart:
+class Apart(NamedTuple):
     """Distances between clusters.
 
     Parameters
     ----------
-    places : (M,) positions of the clusters in the model
     distances : (M, M) symmetric
     overlaps : (M, M) mean responsibility of the second cluster for rows of the first; rows sum to at most 1
     """
 
-    places: np.ndarray
     distances: np.ndarray
     overlaps: np.ndarray
 
@@ -103,7 +101,7 @@ def apart(predictor: Predictor, places: np.ndarray) -> Apart:
     shares = softmax(logits, axis=1)[:, places].reshape(count, draws, count).mean(axis=1)
     logits = logits[:, places].reshape(count, draws, count).mean(axis=1)
     odds = np.diag(logits)[:, None] - logits
-    return Apart(places, np.sqrt(np.maximum(odds + odds.T, 0.0)), shares)
+    return Apart(np.sqrt(np.maximum(odds + odds.T, 0.0)), shares)
 
 
 def nearest_rows(predictor: Predictor, some: SomeRows, places: np.ndarray, count: int) -> dict[int, np.ndarray]:

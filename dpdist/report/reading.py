@@ -111,7 +111,8 @@ def figures_of(
     else:
         most = max(1, min(rows, int(PRODUCTS / (predictor.columns * len(counts)))))
         found = _clusters(view, predictor, data, order[:largest], most, image_shape)
-        near = _map_of_clusters(predictor, counts, held)
+        gaps = apart(predictor, held)
+        near = _map(predictor.ids, counts, held, gaps.distances, gaps.overlaps, LINKS)
     return replace(
         course,
         ids=tuple(predictor.ids[order].tolist()),
@@ -215,11 +216,6 @@ def _nearest(some: SomeRows, found: np.ndarray, columns: np.ndarray | slice) -> 
     if some.places is None:
         return ()
     return tuple(RowFigures(int(some.places[i]), _values(some.rows[i, columns])) for i in found)
-
-
-def _map_of_clusters(predictor: Predictor, counts: np.ndarray, places: np.ndarray) -> MapFigures:
-    found = apart(predictor, places)
-    return _map(predictor.ids, counts, places, found.distances, found.overlaps, LINKS)
 
 
 def _map_of_topics(predictor: DocumentPredictor, counts: np.ndarray, places: np.ndarray) -> MapFigures:

@@ -147,12 +147,8 @@ def claim(path: str | os.PathLike[str], overwrite: bool) -> Place:
 
 
 def _is_run(place: Place) -> bool:
-    return bool(commits(place) or place.names("requests") or _prepares(place))
-
-
-def _prepares(place: Place) -> bool:
     folder, _, manifest = PREPARING.partition("/")
-    return manifest in place.names(folder)
+    return bool(commits(place) or place.names("requests") or manifest in place.names(folder))
 
 
 def preparation_told(place: Place) -> str | None:

@@ -84,7 +84,8 @@ class SSHConfig(ClusterConfig):
                 raise ValueError(f"worker_options.memory_limit {error}; got {memory!r}") from None
         if (self.remote_certificates or "").startswith("~"):
             raise ValueError("remote_certificates should be a path without ~, which Dask does not expand on the hosts")
-        if any(not _checks_host_keys(options) for options in _as_list(self.connect_options)):
+        given = self.connect_options
+        if not all(map(_checks_host_keys, given if isinstance(given, list) else [given])):
             raise ValueError("connect_options.known_hosts should be the path of a file: host keys are always checked")
         # SSHCluster passes these in single quotes on a command line.
         if "'" in json.dumps([self._worker(), self._scheduler()]):
@@ -140,10 +141,6 @@ class SSHConfig(ClusterConfig):
         each = given if isinstance(given, list) else [given] * len(self.hosts)
         variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in self.variables().items())
         return [f"env {variables} {python}" for python in each]
-
-
-def _as_list(options: Options | list[Options]) -> list[Options]:
-    return options if isinstance(options, list) else [options]
 
 
 def _checks_host_keys(options: Options) -> bool:

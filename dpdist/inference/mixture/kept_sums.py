@@ -148,7 +148,8 @@ class _Sum:
 def _sum_of_leaves(leaves: Sequence[AnyBatchSummary], files: RunFiles) -> BatchSummary:
     """The sum of adjacent leaves; only a few of them are in memory at a time."""
     with one_thread():
-        return join_pairwise((_Sum(_without_owners(read_batch_summary(each, files))) for each in leaves), _joined).value
+        read = (read_batch_summary(each, files) for each in leaves)
+        return join_pairwise((_Sum(BatchSummary(each.summary, each.measured)) for each in read), _joined).value
 
 
 def _sum_of_nodes(nodes: Sequence[BatchSummary]) -> BatchSummary:
@@ -159,10 +160,6 @@ def _sum_of_nodes(nodes: Sequence[BatchSummary]) -> BatchSummary:
 def _joined(first: _Sum, second: _Sum) -> _Sum:
     with phase(Phase.SUMS):
         return first + second
-
-
-def _without_owners(batch_summary: BatchSummary) -> BatchSummary:
-    return BatchSummary(batch_summary.summary, batch_summary.measured)
 
 
 def _added_in_place(into: BatchSummary, other: BatchSummary) -> BatchSummary:

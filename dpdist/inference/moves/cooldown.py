@@ -32,15 +32,7 @@ class Cooldown(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Cooldowns:
-    """Cooldowns of components, one entry per component in each array.
-
-    Parameters
-    ----------
-    ids : (R,) int64, component ids
-    refusals : (R,) int64
-    until : (R,) int64
-    sizes : (R,) float64
-    """
+    """Cooldowns of components, one entry per component in each array (R,)."""
 
     ids: Annotated[np.ndarray, Stored(("cooldown",), "id of a component that was refused")] = field(
         default_factory=_none

@@ -24,12 +24,7 @@ from dpdist.models.sufficient_statistics import Summary
 
 @dataclass(frozen=True, eq=False)
 class Merges(Proposals):
-    """Pairs of components that may be merged.
-
-    Parameters
-    ----------
-    pairs : (P, 2) intp
-    """
+    """Pairs of components (P, 2) that may be merged."""
 
     pairs: Annotated[np.ndarray, Stored(("merge", "pair"), "components that may be merged")]
 

@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class SearchedGroups:
-    """Groups, one per row of both arrays, padded with -1 and 0.
-
-    Parameters
-    ----------
-    ids : (R, G) int64, component ids of the members
-    sizes : (R, G) float64, counts of the members when the group was searched
-    """
+    """Groups, one per row of both arrays (R, G), padded with -1 and 0."""
 
     ids: Annotated[np.ndarray, Stored(("searched", "searched_member"), "ids of a group in which nothing was found")] = (
         field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
