@@ -7,8 +7,8 @@ r_nk log r_nk and the sum of the log base measures, where c_n are the row weight
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, fields
+from typing import Annotated, Self
 
 import numpy as np
 
@@ -16,7 +16,19 @@ from dpdist.core.stored import Stored
 
 
 @dataclass(frozen=True, eq=False)
-class Summary:
+class Additive:
+    """Numbers and arrays that add over rows or documents, field by field."""
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
+
+    def scaled(self, factor: float) -> Self:
+        """All entries multiplied by `factor`."""
+        return type(self)(*(factor * getattr(self, each.name) for each in fields(self)))
+
+
+@dataclass(frozen=True, eq=False)
+class Summary(Additive):
     """Statistics, entropies and base measure of some rows.
 
     Parameters
@@ -44,13 +56,6 @@ class Summary:
     def counts(self) -> np.ndarray:
         """Expected counts N_k, (R,)."""
         return self.stats[:, -1]
-
-    def __add__(self, other: Summary) -> Summary:
-        return Summary(self.stats + other.stats, self.entropy + other.entropy, self.base + other.base)
-
-    def scaled(self, factor: float) -> Summary:
-        """All entries multiplied by `factor`."""
-        return Summary(factor * self.stats, factor * self.entropy, factor * self.base)
 
     def take(self, rows: Sequence[int] | np.ndarray) -> Summary:
         """The components `rows`, in that order; the base measure is unchanged."""

@@ -41,10 +41,11 @@ from dpdist.inference.topics.restricted import Halves, Split
 from dpdist.inference.topics.summary import LOG_GAMMA
 from dpdist.inference.topics.trials import Merging
 from dpdist.kernels.topics import LEAST_WEIGHT
+from dpdist.models.sufficient_statistics import Additive
 
 
 @dataclass(frozen=True, eq=False)
-class Contributions:
+class Contributions(Additive):
     """Sums over documents of contributions g_j to P gains, and of their squares, (P,) each; adds over documents."""
 
     first: np.ndarray
@@ -54,9 +55,6 @@ class Contributions:
     def of(values: np.ndarray) -> Contributions:
         """From g_j of documents, (n, P)."""
         return Contributions(values.sum(axis=0), (values**2).sum(axis=0))
-
-    def __add__(self, other: Contributions) -> Contributions:
-        return Contributions(self.first + other.first, self.second + other.second)
 
     def standard_errors(self, documents: float, corpus: float) -> np.ndarray:
         """Standard errors of the sums scaled from `documents` to `corpus` documents, (P,)."""

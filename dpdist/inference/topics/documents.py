@@ -19,6 +19,7 @@ from dpdist.kernels.topic_documents import Sums, share_documents
 from dpdist.kernels.topic_updates import LEAST
 from dpdist.kernels.topics import expected_logs
 from dpdist.models.families.multinomial import entries_of
+from dpdist.models.sufficient_statistics import Additive
 
 #: An empty array of pairs of topics.
 NO_PAIRS = np.zeros((0, 2), dtype=np.int64)
@@ -117,7 +118,7 @@ def join_documents(parts: list[DocumentTopics]) -> DocumentTopics:
 
 
 @dataclass(frozen=True, eq=False)
-class PairSums:
+class PairSums(Additive):
     """Sums for unions of two topics: the change of `entropy` (P,), and `groups` (P, 4) as in :class:`TopicSummary`."""
 
     entropy: Annotated[np.ndarray, Stored(("pair",), "change of entropy if a pair of topics is merged", "nat")]
@@ -127,13 +128,6 @@ class PairSums:
     def zeros(pairs: int) -> PairSums:
         """The sums over zero documents."""
         return PairSums(np.zeros(pairs), np.zeros((pairs, 4)))
-
-    def __add__(self, other: PairSums) -> PairSums:
-        return PairSums(self.entropy + other.entropy, self.groups + other.groups)
-
-    def scaled(self, factor: float) -> PairSums:
-        """All entries multiplied by `factor`."""
-        return PairSums(factor * self.entropy, factor * self.groups)
 
 
 def local_step(

@@ -39,6 +39,7 @@ from dpdist.inference.topics.trials import Merging
 from dpdist.kernels.sequential_counts import Sparse
 from dpdist.kernels.topic_splits import divide_documents, divide_freely, topic_tokens
 from dpdist.models.families.multinomial import entries_of
+from dpdist.models.sufficient_statistics import Additive
 
 #: Restricted updates of a document: change in tokens at which they stop, and their largest number.
 _TOLERANCE, _MOST = 1e-3, 30
@@ -67,7 +68,7 @@ class Split:
 
 
 @dataclass(frozen=True, eq=False)
-class Halves:
+class Halves(Additive):
     """Two topics for each of C splits: their q, and the sums from dividing tokens between them; adds over documents.
 
     Parameters
@@ -86,13 +87,6 @@ class Halves:
     def zeros(splits: int, vocabulary: int) -> Halves:
         """The sums over zero documents."""
         return Halves(np.zeros((splits, vocabulary, 2)), np.zeros((splits, 2)), np.zeros((splits, 2)))
-
-    def __add__(self, other: Halves) -> Halves:
-        return Halves(self.words + other.words, self.log_theta + other.log_theta, self.totals + other.totals)
-
-    def scaled(self, factor: float) -> Halves:
-        """All sums multiplied by `factor`."""
-        return Halves(factor * self.words, factor * self.log_theta, factor * self.totals)
 
 
 class Restricted(ABC):

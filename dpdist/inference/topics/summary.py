@@ -14,6 +14,7 @@ import numpy as np
 
 from dpdist.core.stored import Stored
 from dpdist.kernels.rows import take_columns
+from dpdist.models.sufficient_statistics import Additive
 
 #: Columns of :attr:`TopicSummary.groups`.
 LOG_PI, LOG_GAMMA, SLACK, PRIOR = range(4)
@@ -22,7 +23,7 @@ LOG_GAMMA_SUM, PSI_SUM, DOCUMENTS, TOKENS = range(4)
 
 
 @dataclass(frozen=True, eq=False)
-class TopicSummary:
+class TopicSummary(Additive):
     """Sums over documents j, with words w and topics k; the last row of `groups` is for all topics not in use.
 
     Parameters
@@ -73,18 +74,6 @@ class TopicSummary:
     def documents(self) -> float:
         """Number of documents."""
         return float(self.totals[DOCUMENTS])
-
-    def __add__(self, other: TopicSummary) -> TopicSummary:
-        return TopicSummary(
-            self.words + other.words,
-            self.entropy + other.entropy,
-            self.groups + other.groups,
-            self.totals + other.totals,
-        )
-
-    def scaled(self, factor: float) -> TopicSummary:
-        """All entries multiplied by `factor`."""
-        return TopicSummary(factor * self.words, factor * self.entropy, factor * self.groups, factor * self.totals)
 
     def take(self, topics: Sequence[int] | np.ndarray) -> TopicSummary:
         """The summary of the given topics, in this order; totals remain those of all documents."""
