@@ -233,20 +233,25 @@ def test_a_group_within_one_that_was_searched_in_vain_is_searched_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "refused", "limit"),
+    ("made", "refused", "limit", "groups"),
     [
-        ({}, {}, "MOST_LAPS"),
-        ({"regroup": np.arange(7)}, {}, "MOST_LAPS"),
-        ({"split": np.arange(3)}, {}, "MOST_LAPS"),
-        ({"split": np.arange(4)}, {}, "LAPS_MEANWHILE"),
-        ({"split": np.arange(2)}, {12: 7, 13: 7, 14: 7}, "LAPS_MEANWHILE"),
-        ({"split": np.arange(2)}, {12: 6, 13: 7, 14: 6}, "MOST_LAPS"),
-        ({}, {10: 7, 12: 7, 13: 7, 14: 7}, "LAPS_MEANWHILE"),
+        ({}, {}, "MOST_LAPS", 1),
+        ({}, {}, "MOST_LAPS", 2),
+        ({}, {}, "MOST_LAPS", 5),
+        ({"regroup": np.arange(7)}, {}, "MOST_LAPS", 2),
+        ({"split": np.arange(3)}, {}, "MOST_LAPS", 1),
+        ({"split": np.arange(4)}, {}, "LAPS_MEANWHILE", 1),
+        ({"split": np.arange(4)}, {}, "LAPS_MEANWHILE", 5),
+        ({"split": np.arange(2)}, {12: 7, 13: 7, 14: 7}, "LAPS_MEANWHILE", 2),
+        ({"split": np.arange(2)}, {12: 6, 13: 7, 14: 6}, "MOST_LAPS", 2),
+        ({}, {10: 7, 12: 7, 13: 7, 14: 7}, "LAPS_MEANWHILE", 1),
     ],
-    ids=["nothing", "by regroups", "few by splits", "most by splits", "with those refused", "with less", "refused"],
+    ids=[
+        *("nothing, one", "nothing, two", "nothing, all", "by regroups", "few by splits", "most by splits, one"),
+        *("most by splits, all", "with those refused", "with less", "refused"),
+    ],
 )
-@pytest.mark.parametrize("groups", [1, 2, 5])
-def test_searches_of_a_lap_end_stop_at_their_share_of_work(groups, made, refused, limit, monkeypatch) -> None:
+def test_searches_of_a_lap_end_stop_at_their_share_of_work(made, refused, limit, groups, monkeypatch) -> None:
     """Groups of two hold 300 rows; searches end with the first that reaches what all of them may take."""
     end, move = replace(end_of(*drawn()), settled=True, made=made), Regroup(smallest=2, largest=2, widest=2, rows=200)
     share = (groups - 0.5) * move._work(end, (0, 1)) / (float(end.summary.counts.sum()) * 7)
@@ -391,7 +396,7 @@ def test_clusters_of_which_no_two_parts_pay_are_found_from_one() -> None:
 
 def test_answers_of_a_questionnaire_are_found_from_one_as_from_many() -> None:
     """To part one answer from the others does not pay, to part several does."""
-    common, own = np.random.default_rng(0).normal(size=(500, 6))[:, :1], np.random.default_rng(1).normal(size=(500, 5))
+    common, own = np.random.default_rng(0).normal(size=(300, 6))[:, :1], np.random.default_rng(1).normal(size=(300, 5))
     rows = np.clip(np.rint(2 + common + own), 0, 4)
     one, many = (dpdist.DPMixture(initial=start, random_state=0).fit(rows) for start in ("one", "k-means++"))
     assert one.n_components_ > 1
@@ -597,5 +602,6 @@ def test_a_fit_with_regroups_finds_what_its_start_hid() -> None:
 def test_components_of_next_to_no_weight_are_left_alone(seed) -> None:
     rng = np.random.default_rng(seed)
     rows, weights = rng.normal(size=(200, 3)), 10.0 ** rng.uniform(-4, 4, 200)
-    model = dpdist.DPMixture(dpdist.families.IsotropicGaussian(), random_state=0).fit(rows, sample_weight=weights)
+    model = dpdist.DPMixture(dpdist.families.IsotropicGaussian(), random_state=0, max_laps=11)
+    model.fit(rows, sample_weight=weights)
     assert model.weights_.sum() + model.rest_weight_ == pytest.approx(1.0)
