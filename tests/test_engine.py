@@ -176,9 +176,9 @@ def test_going_on_from_any_step_gives_the_same_bits(schedule, lookahead) -> None
     model = mixture(schedule=schedule(4, lookahead), initial="k-means++", initial_components=3, **few)
     problem, state = begun(model, source)
     whole = [step.state for step in some_steps(problem, source, state, 22)]
-    for stop in (0, 1, 2, 3, 6, 9, 12):
-        again = [step.state for step in some_steps(problem, source, whole[stop], 21 - stop)]
-        assert digest(again[-1]) == digest(whole[-1])
+    for stop in (0, 1, 2, 3, 6, 9, 12):  # for two laps and a batch
+        again = [step.state for step in some_steps(problem, source, whole[stop], 9)]
+        assert digest(again[-1]) == digest(whole[stop + 9])
 
 
 def test_lookahead_starts_a_batch_from_the_posterior_before_last() -> None:
