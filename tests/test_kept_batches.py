@@ -171,10 +171,17 @@ def test_small_batch_summaries_stay_in_memory(tmp_path, monkeypatch) -> None:
     assert digest(again.state, tmp_path / "other.zarr") == digest(fit.state)
 
 
+@pytest.fixture(scope="module")
+def last_digest() -> str:
+    """Of a run that nothing interrupts."""
+    return undisturbed(with_candidates(), clusters(3))[-1]
+
+
 @pytest.mark.parametrize("stop", [1, 6, 11])
-def test_going_on_from_files_gives_the_same_bits_and_leaves_nothing_behind(tmp_path, in_files, stop: int) -> None:
+def test_going_on_from_files_gives_the_same_bits_and_leaves_nothing_behind(
+    tmp_path, in_files, last_digest, stop: int
+) -> None:
     source, run = source_of(clusters(3)), tmp_path / "run.zarr"
-    whole = undisturbed(with_candidates(), clusters(3))
     fit = with_candidates().prepare(source, run)
     fit.checkpoint_seconds = 0.0
     for count, _ in enumerate(fit):
@@ -184,7 +191,7 @@ def test_going_on_from_files_gives_the_same_bits_and_leaves_nothing_behind(tmp_p
     again = resumed(RunStore.open(run), source, SerialBackend(), Limits(5))
     for step in again:
         state = step.state
-    assert digest(state, run) == whole[-1]
+    assert digest(state, run) == last_digest
     place = place_of(str(run))
     named = {name for number in commits(place) for name in read_commit(place, number)["objects"]}
     told = {folder for number in commits(place) for folder in read_commit(place, number)["digests"]}
