@@ -20,7 +20,7 @@ import dpdist
 from dpdist.data import ArraySource
 from dpdist.data.corpora import write_corpus
 from dpdist.models.families import Bernoulli, Gaussian, Multinomial, Poisson
-from tests.runs import clusters, mixture
+from tests.runs import ALL_MOVES, FEW_MOVES, clusters, mixture
 
 
 def test_every_kind_of_input_gives_the_same_clustering(tmp_path) -> None:
@@ -45,7 +45,7 @@ def test_every_kind_of_input_gives_the_same_clustering(tmp_path) -> None:
 
 FITTED = {
     "mixture": lambda: mixture(max_laps=2),
-    "finite": lambda: dpdist.FiniteMixture(n_components=2, max_laps=2, random_state=0),
+    "finite": lambda: dpdist.FiniteMixture(n_components=2, max_laps=2, moves=FEW_MOVES, random_state=0),
     "pass": lambda: dpdist.SVA(random_state=0),
     "topics": lambda: dpdist.HDPTopicModel(initial_topics=2, max_laps=2, random_state=0),
     "online topics": lambda: dpdist.HDPTopicModel(
@@ -326,8 +326,9 @@ def test_a_learned_concentration_is_reported_in_the_elbo() -> None:
 
 
 def test_a_finite_mixture_never_exceeds_its_components() -> None:
-    assert dpdist.FiniteMixture(n_components=3, random_state=0).fit(clusters(9)).n_components_ <= 3
-    assert dpdist.FiniteMixture(n_components=12, random_state=0, max_laps=60).fit(clusters(9)).n_components_ == 5
+    given = {"moves": ALL_MOVES, "random_state": 0, "max_laps": 60}
+    assert dpdist.FiniteMixture(n_components=3, **given).fit(clusters(9)).n_components_ <= 3
+    assert dpdist.FiniteMixture(n_components=12, **given).fit(clusters(9)).n_components_ == 5
 
 
 def test_a_cap_on_components_holds() -> None:
