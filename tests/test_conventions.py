@@ -36,8 +36,8 @@ from dpdist.runs.config import parse_config
 from tests.runs import clusters, mixture
 
 ESTIMATORS = [
-    dpdist.DPMixture(max_laps=4, random_state=0),
-    dpdist.FiniteMixture(n_components=2, max_laps=3, random_state=0),
+    dpdist.DPMixture(max_laps=2, random_state=0),
+    dpdist.FiniteMixture(n_components=2, max_laps=2, random_state=0),
     dpdist.SVA(IsotropicGaussian(), random_state=0),
     dpdist.HDPTopicModel(initial_topics=5, max_laps=3, random_state=0),
 ]
