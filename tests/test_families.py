@@ -145,12 +145,12 @@ def test_evidence_agrees_with_predictives_of_the_textbook(case, seed, d) -> None
 @given(seed=SEEDS, d=COLUMNS)
 def test_predictive_agrees_with_the_textbook_under_soft_responsibilities(case, seed, d) -> None:
     setting = Setting(case, seed, d=d)
-    brute = reference_of(setting.family)
-    found = setting.family.log_predictive(setting.features, setting.stats)
-    found += setting.family.log_base_measure(setting.rows)[:, None]
+    brute, asked = reference_of(setting.family), slice(8)
+    found = setting.family.log_predictive(setting.features[asked], setting.stats)
+    found += setting.family.log_base_measure(setting.rows[asked])[:, None]
     for k, share in enumerate(setting.resp.T):
         posterior = brute.posterior(setting.rows, share)
-        expected = [brute.log_predictive(posterior, row) for row in setting.rows]
+        expected = [brute.log_predictive(posterior, row) for row in setting.rows[asked]]
         np.testing.assert_allclose(found[:, k], expected, rtol=1e-8, atol=1e-8)
 
 
