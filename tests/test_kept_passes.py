@@ -253,7 +253,7 @@ def test_a_process_that_is_killed_is_gone_on_with_by_the_command(rows_path, tmp_
         "from dpdist.cli.root import app\n"
         "app(sys.argv[1:])\n"
     )
-    options = ["--initial", "k-means++", "--initial-components", "4", "--max-laps", "2", "--serial"]
+    options = ["--initial", "k-means++", "--initial-components", "4", "--max-laps", "1", "--serial"]
     killed, whole = str(tmp_path / "killed.zarr"), str(tmp_path / "whole.zarr")
     command = [sys.executable, "-c", code, "fit", rows_path, "--out", killed, *options]
     assert subprocess.run(command, capture_output=True).returncode == -signal.SIGKILL
