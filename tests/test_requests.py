@@ -169,11 +169,11 @@ FIT = ("submit", "fit.toml", "--out", "run.zarr")
 def test_a_run_in_the_place_of_a_submitted_one_is_gone_on_with_as_it_was_asked(folder, dying, here) -> None:
     assert submitted(dying, *FIT) == 0
     asked = ("others.npy", "--holdout", "others.npy", "--tolerance", "0", "--serial", "--max-laps")
-    called("fit", *asked, 2, "--out", "run.zarr", "--overwrite")
+    called("fit", *asked, 1, "--out", "run.zarr", "--overwrite")
     assert newest_request(place_of("run.zarr")) == 0
     assert "was not submitted" in called("attach", "run.zarr")
-    assert submitted(dying, "resume", "run.zarr", "--max-laps", 4) == 0
-    called("fit", *asked, 4, "--out", "whole.zarr")
+    assert submitted(dying, "resume", "run.zarr", "--max-laps", 2) == 0
+    called("fit", *asked, 2, "--out", "whole.zarr")
     scores = [dpdist.load(path).history_["holdout_score"].values for path in ("run.zarr", "whole.zarr")]
     np.testing.assert_array_equal(*scores)
     assert bits(dpdist.load("run.zarr")) == bits(dpdist.load("whole.zarr"))
