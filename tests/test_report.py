@@ -88,7 +88,7 @@ def folder(tmp_path_factory) -> Path:
     fits: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         "mixture": (mixture(row_transform=plan, max_laps=20), folder / "rows.zarr", held),
         "pass": (dpdist.SVA(), folder / "rows.zarr", held),
-        "topics": (dpdist.HDPTopicModel(initial_topics=6, max_laps=60, tolerance=1e-300), documents(), {}),
+        "topics": (dpdist.HDPTopicModel(initial_topics=6, max_laps=15, tolerance=1e-300), documents(), {}),
     }
     for kind, (model, data, given) in fits.items():
         for _ in model.iter_fit(data, checkpoint_path=folder / kind, **given):
@@ -101,6 +101,11 @@ def figures(folder) -> dict[str, RunFigures]:
     shape = {"mixture": "3x2"}
     data = {"topics": documents()}
     return {kind: figures_of(folder / kind, data.get(kind), image_shape=shape.get(kind)) for kind in KINDS}
+
+
+@pytest.fixture(scope="module")
+def pages(figures) -> dict[str, str]:
+    return {kind: page_of(figures[kind]) for kind in KINDS}
 
 
 def same(found: object, wanted: float) -> bool:
@@ -145,8 +150,8 @@ def assert_equals_store(told: Any, path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_pages_numbers_are_the_stores(folder, figures, kind) -> None:
-    page = page_of(figures[kind])
+def test_a_pages_numbers_are_the_stores(folder, pages, kind) -> None:
+    page = pages[kind]
     assert_equals_store(embedded(page), folder / kind)
     assert len(page) < 5_000_000
     markup = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
@@ -165,8 +170,8 @@ def test_a_pages_numbers_are_the_stores(folder, figures, kind) -> None:
         ("topics", "course moves clusters map sizes time specification", "elbo components moves map sizes time"),
     ],
 )
-def test_every_panel_is_there(figures, kind, panels, charts) -> None:
-    page = page_of(figures[kind])
+def test_every_panel_is_there(pages, kind, panels, charts) -> None:
+    page = pages[kind]
     assert re.findall(r'<section class="panel" id="(\w+)">', page) == panels.split()
     assert re.findall(r'<div class="chart" data-chart="(\w+)">', page) == charts.split()
 
@@ -263,7 +268,7 @@ def test_columns_that_were_left_out_at_the_fit_are_left_out_again(tmp_path, monk
     table.insert(0, "name", [f"row {i}" for i in range(len(rows))])
     table.to_csv("rows.csv", index=False)
     for given in (
-        ["fit", "rows.csv", "--drop", "name", "--serial", "--max-laps", 4],
+        ["fit", "rows.csv", "--drop", "name", "--serial", "--max-laps", 2],
         ["report", "run.zarr", "-o", "r.html"],
     ):
         app([*map(str, given)], standalone_mode=False)
@@ -333,11 +338,11 @@ def test_the_map_joins_topics_by_the_words_they_have_and_leaves_out_those_of_non
     assert [link[:2] for link in found.links] == [(0, 1), (2, 3)]
 
 
-def test_a_page_says_what_it_leaves_out(folder, figures, monkeypatch) -> None:
+def test_a_page_says_what_it_leaves_out(folder, figures, pages, monkeypatch) -> None:
     """Of many clusters the map shows the largest, of many proposals those taken and the most promising."""
-    found = figures["mixture"]
-    assert "All proposals, by gain" in page_of(found) and "Near circles are similar" in page_of(found)
-    assert f"of {found.n_components}. Near circles are similar" not in page_of(found)
+    found, page = figures["mixture"], pages["mixture"]
+    assert "All proposals, by gain" in page and "Near circles are similar" in page
+    assert f"of {found.n_components}. Near circles are similar" not in page
     many, all_of = len(found.proposals), found.n_components
     monkeypatch.setattr(reading, "MEASURED", all_of - 1)
     part, unasked = figures_of(folder / "mixture"), replace(found.proposals[0], gain=math.nan, accepted=False)
@@ -379,7 +384,7 @@ def test_a_run_without_a_lap_and_one_that_was_left(tmp_path) -> None:
     assert "not finished: continue with dpdist resume" in next(
         write_report(str(tmp_path / "run.zarr"), tmp_path / "a.html", None, None, 5, 100, True)
     )
-    left = dpdist.DPMixture(max_laps=5, random_state=0).iter_fit(clusters(0), checkpoint_path=tmp_path / "left.zarr")
+    left = mixture(max_laps=5).iter_fit(clusters(0), checkpoint_path=tmp_path / "left.zarr")
     next(left)
     left.close()
     watching = write_report(str(tmp_path / "left.zarr"), tmp_path / "b.html", None, None, 5, 100, True)
@@ -535,7 +540,7 @@ def test_pages_of_other_kinds_are_drawn_without_a_word(opened, folder, figures, 
 
 def test_a_page_that_is_watched_follows_its_run_by_itself(opened, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("dpdist.report.watch.LOOK", 2)
-    model = dpdist.DPMixture(max_laps=4, random_state=0)
+    model = mixture(max_laps=4)
     going = model.iter_fit(clusters(0), checkpoint_path=tmp_path / "run.zarr", checkpoint_seconds=0)
     for _ in range(2):
         next(going)
@@ -554,8 +559,8 @@ def test_a_page_that_is_watched_follows_its_run_by_itself(opened, tmp_path, monk
     )
 
 
-def test_what_goes_wrong_in_a_page_is_heard(opened, folder, figures) -> None:
-    wrong = page_of(figures["pass"]).replace("</main>", "<script>console.error(1); nothing()</script></main>")
+def test_what_goes_wrong_in_a_page_is_heard(opened, folder, pages) -> None:
+    wrong = pages["pass"].replace("</main>", "<script>console.error(1); nothing()</script></main>")
     (folder / "wrong.html").write_text(wrong)
     opened.open(folder / "wrong.html")
     assert len(opened.said) == 2
@@ -595,7 +600,7 @@ def test_the_whole_of_weighted_rows_is_weighted() -> None:
         np.concatenate([rng.normal(0, 1, (200, 1)), rng.normal(10, 1, (200, 1))]),
         np.repeat([1.0, 9.0], 200),
     )
-    model = dpdist.DPMixture(random_state=0).fit(rows, sample_weight=weights)
+    model = mixture(max_laps=3).fit(rows, sample_weight=weights)
     some = rows_of(model.view(), ArraySource(rows, weights), 400)
     found = profiles_of(model.view().predictor, some)
     mean = np.average(rows[:, 0], weights=weights)
