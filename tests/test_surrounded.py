@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpdist.inference.moves import regroup
-from dpdist.inference.moves.arrange import OUTER, _around, surrounded
+from dpdist.inference.moves.arrange import OUTER, _around, rearranged_widely
 from dpdist.inference.moves.regroup import Regroup
 from dpdist.inference.moves.sampled_rows import Arrangement, SampledRows
 from dpdist.inference.moves.searched import SearchedGroups
@@ -43,12 +43,12 @@ def of_groups(members: int) -> tuple[SampledRows, np.ndarray, np.ndarray]:
 
 def test_what_lies_outermost_in_many_is_found_where_that_of_a_few_does_not_pay() -> None:
     sample, stats, far = of_groups(MANY)
-    found = surrounded(sample, sample.settled(stats))
+    found = rearranged_widely(sample, sample.settled(stats), np.random.default_rng(0))
     assert found is not None and len(found.stats) == MANY + 1
     beyond = found.resp.argmax(axis=1) == MANY
     assert beyond[far].mean() > 0.9 and beyond[~far].mean() < 0.01
     few, stats, _ = of_groups(2)
-    assert surrounded(few, few.settled(stats)) is None
+    assert rearranged_widely(few, few.settled(stats), np.random.default_rng(0)) is None
 
 
 @pytest.mark.parametrize("share", OUTER)
@@ -92,13 +92,13 @@ def test_a_group_is_as_wide_as_there_are_components_and_as_it_may_be() -> None:
         assert [len(group) for group in left] == sorted(sizes)
 
 
-def test_a_group_of_a_few_is_arranged_anew_and_a_wider_one_surrounded(monkeypatch) -> None:
+def test_a_group_of_a_few_is_arranged_anew_and_a_wider_one_widely(monkeypatch) -> None:
     rows, owners, _ = scattered()
     tried = list[tuple[str, int]]()
-    for name in ("rearranged", "surrounded"):
+    for name in ("rearranged", "rearranged_widely"):
         monkeypatch.setattr(regroup, name, lambda _, now, *others, name=name: tried.append((name, len(now.stats))))
     Regroup(largest=4)._search(end_of(rows, owners), [(0, 1), (2, 3, 4, 5), (1, 2, 3, 4, 5)], 0)
-    assert list(dict.fromkeys(tried)) == [("rearranged", 2), ("rearranged", 4), ("surrounded", 5)]
+    assert list(dict.fromkeys(tried)) == [("rearranged", 2), ("rearranged", 4), ("rearranged_widely", 5)]
 
 
 @pytest.mark.parametrize("calm", [False, True])

@@ -29,14 +29,19 @@ def agglomerated(sample: SampledRows, seeds: int, rng: np.random.Generator) -> l
 
     Seeds are drawn by distance, once with columns scaled to unit spread, and by the values of a column if these recur.
 
-    Each result is the arrangement with the highest bound along the way. There are fewer results if rows have too few
-    distinct values for so many seeds.
+    Each result is that of :func:`merged_down`. There are fewer results if rows have too few distinct values for so many
+    seeds.
     """
     measures = (sample.points, DRAWS), (standardized(sample.points, sample.weights), 1)
     drawn = [many_nearest_seeds(points, sample.weights, seeds, draws, rng) for points, draws in measures]
     drawn.append(alike_in_a_column(sample.points, sample.weights, seeds - 1, DRAWS, rng.spawn(1)[0]))
     seeded = [own for owners in drawn if owners is not None for own in owners.T]
-    now = _refined(sample, [sample.owned(own, int(own.max()) + 1) for own in seeded])
+    return merged_down(sample, [sample.owned(own, int(own.max()) + 1) for own in seeded])
+
+
+def merged_down(sample: SampledRows, candidates: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The best arrangement on the way from each candidate down, statistics (M, F), while merges of components gain."""
+    now = _refined(sample, candidates)
     best, going = list(now), list(range(len(now)))
     while going:
         merged = {j: _merged(now[j], pairs) for j in going if (pairs := _pairs(sample, now[j]))}

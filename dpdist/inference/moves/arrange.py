@@ -4,9 +4,10 @@ Where two components share their rows badly, merging them loses and so does spli
 and splitting the result again may gain. All of these changes are tried on the sample and refined by some steps of
 variational inference. The best one is adopted, and the search repeats while the estimated bound on all rows rises. If
 none gains, single rows are moved to other components (:mod:`dpdist.inference.moves.hops`). If that does not help a
-group of one or two components, many components are seeded and merged (:mod:`dpdist.inference.moves.agglomerate`).
-Merging two components while splitting a third was never the best change. In wide groups only the outer rows of all
-members are examined, which together may form one more component. Source: the split-and-merge EM of Ueda, Nakano,
+group of one or two components, many components are seeded and merged (:mod:`dpdist.inference.moves.agglomerate`); a
+group of many is divided by the values of a column (:mod:`dpdist.inference.moves.crossing`). Merging two components
+while splitting a third was never the best change. In wide groups only such divisions are tried, and the outer rows of
+all members, which together may form one more component. Source: the split-and-merge EM of Ueda, Nakano,
 Ghahramani & Hinton (2000), with a free number of components.
 """
 
@@ -21,6 +22,7 @@ import numpy as np
 from dpdist.inference.moves.agglomerate import agglomerated
 from dpdist.inference.moves.children import Children, paying, seed_children
 from dpdist.inference.moves.contest import contest
+from dpdist.inference.moves.crossing import crossed
 from dpdist.inference.moves.hops import hopped
 from dpdist.inference.moves.sampled_rows import Arrangement, SampledRows
 from dpdist.inference.moves.shells import shells
@@ -32,6 +34,8 @@ STAGES = (10, 3), (5, 5), (3, 12)
 #: Number of components that are seeded and merged if all else fails to improve a group of one or two. For groups of
 #: three to five they gained a little more, but doubled the cost of all searches.
 SEEDS = 8
+#: Smallest group that is divided by the values of a column if all else fails. Smaller ones gained little by it.
+CROSSED = 5
 #: Largest number of divisions of one component that are tried among the other changes.
 SEEDED = 3
 #: Largest number of rounds, each of which adopts the best arrangement.
@@ -75,29 +79,36 @@ def rearranged(
         best = best_of(sample, _candidates(sample, now, split, rng, most), least)
         if best is None and (gone := hopped(sample, now)) is not None:
             best = best_of(sample, [gone], least)
-        if best is None and found is None and len(settled.stats) <= 2:
-            best = best_of(sample, _anew(sample, rng, most), least)
+        if best is None and found is None:
+            best = best_of(sample, _anew(sample, settled, rng, most), least)
         if best is None or not len(best.occupied.stats):  # all components are nearly empty
             break
         now = found = best.occupied
     return found
 
 
-def surrounded(sample: SampledRows, settled: Arrangement) -> Arrangement | None:
-    """The best arrangement of the settled components and one more, seeded with the outer rows of all of them.
+def rearranged_widely(
+    sample: SampledRows, settled: Arrangement, rng: np.random.Generator, most: float = np.inf
+) -> Arrangement | None:
+    """The best of the arrangements with one more component, seeded with the outer rows of all, and of those divided by
+    the values of a column; None if none is better. Other parameters are those of :func:`rearranged`.
 
-    None if it is not better. Rows far from every centre are few in each component, so splits do not pay; those of many
-    components together may.
+    Rows far from every centre are few in each component, so splits do not pay; those of many components together may.
     """
-    found = best_of(sample, _around(sample, settled), settled.elbo + ROUND_GAIN * sample.rows)
+    candidates = [*_around(sample, settled), *crossed(sample, settled, rng)]
+    within = [stats for stats in candidates if len(stats) <= most]
+    found = best_of(sample, within, settled.elbo + ROUND_GAIN * sample.rows)
     return found.occupied if found is not None and len(found.occupied.stats) else None
 
 
-def _anew(sample: SampledRows, rng: np.random.Generator, most: float) -> list[np.ndarray]:
-    """Arrangements, statistics (M, F) of each, found by merging many seeded components."""
-    if sample.weights.sum() < 1:  # too few rows for so many seeds
-        return []
-    return [stats for stats in agglomerated(sample, SEEDS, rng) if len(stats) <= most]
+def _anew(sample: SampledRows, settled: Arrangement, rng: np.random.Generator, most: float) -> list[np.ndarray]:
+    """Arrangements, statistics (M, F) of each, found by merging many components; none for groups of medium size."""
+    members, found = len(settled.stats), list[np.ndarray]()
+    if members <= 2 and sample.weights.sum() >= 1:  # with less there are too few rows for so many seeds
+        found = agglomerated(sample, SEEDS, rng)
+    elif members >= CROSSED:
+        found = crossed(sample, settled, rng.spawn(1)[0])
+    return [stats for stats in found if len(stats) <= most]
 
 
 def _candidates(

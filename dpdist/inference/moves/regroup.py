@@ -8,7 +8,8 @@ components found, like those of a split component.
 Disjoint groups are searched in waves. If a wave finds something, another wave searches the components found
 (:mod:`dpdist.inference.moves.sketch`). A searched group is not searched again until its members change. Once laps
 without moves gain less than a regroup must, all remaining groups are searched, and one wide group around each component
-as well, in which a component for the outer rows of all members may be missing. On small data searches are cheap and
+as well, in which a component for the outer rows of all members may be missing, or which may be better divided by the
+values of a column. On small data searches are cheap and
 depend much on each random draw, so a search that found nothing is repeated.
 
 Searches at a lap end stop once they cost a few times as much as the lap's own matrix products: a smaller limit reaches
@@ -28,7 +29,7 @@ import numpy as np
 from dpdist.core.checks import COUNT, check_fields, whole
 from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
-from dpdist.inference.moves.arrange import ROUND_GAIN, rearranged, surrounded
+from dpdist.inference.moves.arrange import ROUND_GAIN, rearranged, rearranged_widely
 from dpdist.inference.moves.base import LapEnd, Proposals
 from dpdist.inference.moves.division import Dividing, Divisions
 from dpdist.inference.moves.sampled_rows import SampledRows
@@ -69,8 +70,8 @@ class Regroup(Dividing):
     ----------
     smallest, largest : sizes of groups; a group of each size between them is a component and its nearest neighbours,
         and a single component is a group if there is no other
-    widest : size of the groups to which one component for the outer rows of all members may be added; nothing else is
-        tried in them
+    widest : size of the groups to which one component for the outer rows of all members may be added, and which are
+        divided by the values of a column; nothing else is tried in them
     rows : largest number of sampled rows in a search
     seedings : of a split, as in :class:`Split`
     searches : largest number of searches of a group that find nothing, on small data; on large data there is one
@@ -255,7 +256,7 @@ def _arrange_task(
             tried = (rearranged(sample, settled, split, rng, most) for _ in range(searches))
             better = next((each for each in tried if each is not None), None)
         else:
-            better = surrounded(sample, sample.settled(stats * share)) if len(stats) < most else None
+            better = rearranged_widely(sample, sample.settled(stats * share), rng, most)
     if better is None:
         return None
     owners = better.resp.argmax(axis=1)

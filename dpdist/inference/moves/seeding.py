@@ -70,13 +70,8 @@ def alike_in_a_column(
     between other values. Columns are drawn in proportion to how often values recur. Returns None if values recur in no
     column, or only in constant ones.
     """
-    (rows, width), order = LOOKED_AT, _random_order(points, rng)
-    evenly = (np.arange(rows) + 0.5) / rows * weights.sum()
-    asked = np.unique(order[np.minimum(np.searchsorted(np.cumsum(weights[order]), evenly), len(order) - 1)])
-    among = rng.permutation(points.shape[1])[:width]
-    some = np.unique(dense_rows(points[asked][:, among]), axis=0)  # drop duplicate rows
-    recurring = (np.diff(np.sort(some, axis=0), axis=0) == 0.0).sum(axis=0) / len(some)
-    odds = np.where((recurring >= RECURRING) & (recurring < 1.0 - 1.0 / len(some)), recurring, 0.0)
+    order = _random_order(points, rng)
+    among, odds = _recurrence(points, weights, order, rng)
     if not odds.any():
         return None
     drawn = rng.choice(among, seedings, p=odds / odds.sum())
@@ -84,6 +79,45 @@ def alike_in_a_column(
     values = np.stack([columns[_drawn(by_weight, order, rng), np.arange(seedings)] for _ in range(cuts)])
     alike = columns[:, None] == values
     return np.where(alike.any(axis=1), alike.argmax(axis=1), cuts)
+
+
+def by_value(
+    points: Rows, weights: np.ndarray, columns: int, values: int, least: float, rng: np.random.Generator
+) -> list[np.ndarray]:
+    """Divide rows by their value in a column: its rank among the most frequent values, (n,) of whole numbers from 0.
+
+    One result for each of up to `columns` columns, drawn as in :func:`alike_in_a_column` but without replacement. At
+    most `values` values are distinguished, each with more than the share `least` of the weight; rows with other values
+    come last, together.
+    """
+    among, odds = _recurrence(points, weights, _random_order(points, rng), rng)
+    able = int(np.count_nonzero(odds))
+    chosen = rng.choice(among, min(columns, able), replace=False, p=odds / odds.sum()) if able else among[:0]
+    found = []
+    for column in dense_rows(points[:, chosen]).T:
+        distinct, which = np.unique(column, return_inverse=True)
+        shares = np.bincount(which, weights) / weights.sum()
+        frequent = [k for k in np.argsort(-shares, kind="stable")[:values].tolist() if shares[k] > least]
+        ranks = np.full(len(distinct), len(frequent))
+        ranks[frequent] = np.arange(len(frequent))
+        found.append(ranks[which])
+    return found
+
+
+def _recurrence(
+    points: Rows, weights: np.ndarray, order: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Random columns, and how often the values in each of them recur; zero if they do so too rarely or are all equal.
+
+    Rows are examined evenly along `order`.
+    """
+    rows, width = LOOKED_AT
+    evenly = (np.arange(rows) + 0.5) / rows * weights.sum()
+    asked = np.unique(order[np.minimum(np.searchsorted(np.cumsum(weights[order]), evenly), len(order) - 1)])
+    among = rng.permutation(points.shape[1])[:width]
+    some = np.unique(dense_rows(points[asked][:, among]), axis=0)  # drop duplicate rows
+    recurring = (np.diff(np.sort(some, axis=0), axis=0) == 0.0).sum(axis=0) / len(some)
+    return among, np.where((recurring >= RECURRING) & (recurring < 1.0 - 1.0 / len(some)), recurring, 0.0)
 
 
 def standardized(points: Rows, weights: np.ndarray) -> Rows:
