@@ -100,7 +100,5 @@ def test_no_more_columns_are_ranked_than_asked_and_none_twice() -> None:
     rows = np.random.default_rng(0).integers(0, 3, size=(300, 6)).astype(float)
     found = by_value(rows, np.ones(300), 4, 9, LEAST, np.random.default_rng(1))
     assert len({tuple(own) for own in found}) == len(found) == 4
-    assert (
-        by_value(np.random.default_rng(0).normal(size=(50, 3)), np.ones(50), 4, 9, LEAST, np.random.default_rng(1))
-        == []
-    )
+    noise = np.random.default_rng(0).normal(size=(50, 3))
+    assert by_value(noise, np.ones(50), 4, 9, LEAST, np.random.default_rng(1)) == []

@@ -12,6 +12,9 @@ from dpdist.core.checks import is_number, real_array, shown
 from dpdist.core.errors import InputError
 from dpdist.models.families.base import Rows
 
+#: Largest integer up to which float64 represents all of them.
+EXACT = 2**53
+
 
 def require_shape(shape: tuple[int, ...], label: str) -> None:
     """Raise :class:`InputError` unless the data are two-dimensional with at least one row and one column."""
@@ -108,9 +111,6 @@ def require_weights(weights: npt.ArrayLike | None, rows: int) -> np.ndarray | No
     if not 0 < array.sum() < np.inf:
         raise InputError(f"sample_weight should have a finite sum above zero; the sum is {array.sum()}.")
     return array
-
-
-EXACT = 2**53
 
 
 def require_exact(value: int, where: str) -> None:

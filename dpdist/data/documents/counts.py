@@ -11,6 +11,8 @@ from dpdist.core.errors import InputError
 
 #: Largest index of a word, and largest count, which are int32.
 MOST = int(np.iinfo(np.int32).max)
+#: Largest number of documents of a block, and of entries unless it has a single document.
+BLOCK_DOCUMENTS, BLOCK_ENTRIES = 2**14, 2**19
 
 
 def check_block(block: sparse.sparray, first: int, label: str) -> sparse.csr_array:
@@ -109,10 +111,6 @@ def _require_counts(rows: sparse.csr_array, counts: np.ndarray, first: int, labe
 def _document_of(rows: sparse.csr_array, entry: int, first: int) -> str:
     """Name of the document of an entry in messages; numbered from 0."""
     return f"document {first + int(np.searchsorted(rows.indptr, entry, side='right')) - 1}"
-
-
-#: Largest number of documents of a block, and of entries unless it has a single document.
-BLOCK_DOCUMENTS, BLOCK_ENTRIES = 2**14, 2**19
 
 
 def require_vocabulary(words: int, vocabulary: int | None, path: Path) -> None:

@@ -95,9 +95,9 @@ def rearranged_widely(
 
     Rows far from every centre are few in each component, so splits do not pay; those of many components together may.
     """
-    candidates = [*_around(sample, settled), *crossed(sample, settled, rng)]
-    within = [stats for stats in candidates if len(stats) <= most]
-    found = best_of(sample, within, settled.elbo + ROUND_GAIN * sample.rows)
+    candidates = _around(sample, settled) if len(settled.stats) < most else []
+    candidates += [stats for stats in crossed(sample, settled, rng) if len(stats) <= most]
+    found = best_of(sample, candidates, settled.elbo + ROUND_GAIN * sample.rows)
     return found.occupied if found is not None and len(found.occupied.stats) else None
 
 

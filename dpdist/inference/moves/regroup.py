@@ -9,8 +9,8 @@ Disjoint groups are searched in waves. If a wave finds something, another wave s
 (:mod:`dpdist.inference.moves.sketch`). A searched group is not searched again until its members change. Once laps
 without moves gain less than a regroup must, all remaining groups are searched, and one wide group around each component
 as well, in which a component for the outer rows of all members may be missing, or which may be better divided by the
-values of a column. On small data searches are cheap and
-depend much on each random draw, so a search that found nothing is repeated.
+values of a column. On small data searches are cheap and depend much on each random draw, so a search that found nothing
+is repeated.
 
 Searches at a lap end stop once they cost a few times as much as the lap's own matrix products: a smaller limit reaches
 the same bound in the same time, but in more laps. They stop much sooner while most components were recently split, or

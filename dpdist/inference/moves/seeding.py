@@ -91,8 +91,9 @@ def by_value(
     come last, together.
     """
     among, odds = _recurrence(points, weights, _random_order(points, rng), rng)
-    able = int(np.count_nonzero(odds))
-    chosen = rng.choice(among, min(columns, able), replace=False, p=odds / odds.sum()) if able else among[:0]
+    if not odds.any():
+        return []
+    chosen = rng.choice(among, min(columns, int(np.count_nonzero(odds))), replace=False, p=odds / odds.sum())
     found = []
     for column in dense_rows(points[:, chosen]).T:
         distinct, which = np.unique(column, return_inverse=True)
