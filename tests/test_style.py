@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import which
 
 import pytest
 
@@ -18,6 +19,12 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "dpdist"
 
 HOUSE = runpy.run_path(str(ROOT / "workflows" / "house" / "measure.py"))
+#: Files and folders that are kept at the top, hidden ones left out.
+AT_THE_TOP = {
+    *("dpdist", "workflows", "cluster_configs", "tests", "docs"),
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "CITATION.cff", "LICENSE"),
+    *("pyproject.toml", "environment.yml", "Dockerfile"),
+}
 #: What stands beside the rooms: the public names, the command, and the suites for parts of one's own.
 BESIDE = {"__init__", "__main__", "testing"}
 #: Only these may import the library named.
@@ -86,6 +93,13 @@ def room_of(path: Path) -> str:
 
 def test_the_package_has_these_rooms_and_no_others() -> None:
     assert {room_of(path) for path in modules()} == BESIDE | HOUSE["FLOOR_OF"].keys()
+
+
+@pytest.mark.skipif(not ((ROOT / ".git").exists() and which("git")), reason="needs git and a clone")
+def test_nothing_is_kept_at_the_top_but_what_is_named_here() -> None:
+    command = ["git", "-c", "safe.directory=*", "ls-files"]
+    kept = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert {name.split("/")[0] for name in kept if not name.startswith(".")} == AT_THE_TOP
 
 
 def test_the_rooms_hang_together_as_they_should() -> None:

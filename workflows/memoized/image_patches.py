@@ -2,8 +2,8 @@
 
 After Hughes & Sudderth (2013), section 5: the 8x8 patches at stride 4 of the 200 training pictures of BSDS300, minus
 their means (see pictures.py for the coordinates), 1,880,200 in all or, with --rows, a random part of them. Starts: one
-cluster, with either prior, 200 clusters of k-means++, and a sequential pass, all with default moves; and 200 of
-k-means++ without moves. ``denoising.py`` evaluates the results on pictures that were not fitted.
+cluster, 200 clusters of k-means++, and a sequential pass, all with default moves and with either prior; and 200 of
+k-means++ without moves. Bounds compare between methods of the same prior. ``denoising.py`` evaluates the results on pictures that were not fitted.
 
 Runs are stored in --out and continued by further calls, for --seconds of wall time per method.
 
@@ -25,6 +25,12 @@ import dpdist
 from dpdist.models.families import ZeroMeanGaussian
 
 MANY = 200
+#: What a start is called with the prior of clusters of a sample.
+OF_CLUSTERS = {
+    "one": "prior of clusters",
+    "k-means++": "k-means++, prior of clusters",
+    "sva": "sva, prior of clusters",
+}
 
 
 class Size(NamedTuple):
@@ -41,13 +47,9 @@ FULL, SMALL = Size(None, MANY, 1000), Size(1, 6, 4)
 def settings(size: Size) -> dict[str, dict[str, Any]]:
     """What each method adds to the defaults."""
     many = {"initial": "k-means++", "initial_components": size.many}
-    return {
-        "one": {},
-        "prior of clusters": {"prior": "clusters"},
-        "k-means++": many,
-        "sva": {"initial": "sva"},
-        "without moves": {**many, "moves": []},
-    }
+    starts: dict[str, dict[str, Any]] = {"one": {}, "k-means++": many, "sva": {"initial": "sva"}}
+    by_clusters = {OF_CLUSTERS[start]: {**added, "prior": "clusters"} for start, added in starts.items()}
+    return {**starts, "without moves": {**many, "moves": []}, **by_clusters}
 
 
 def fitted(method: str, rows: str, out: Path, size: Size, seconds: float | None) -> dpdist.DPMixture:
@@ -66,7 +68,7 @@ def fitted(method: str, rows: str, out: Path, size: Size, seconds: float | None)
 
 def run_path(out: Path, method: str) -> Path:
     """Where the run of a method is kept."""
-    return out / f"{method.replace(' ', '_')}.zarr"
+    return out / f"{method.replace(',', '').replace(' ', '_')}.zarr"
 
 
 def line(method: str, model: dpdist.DPMixture) -> list[object]:
