@@ -3,7 +3,8 @@
 After Hughes & Sudderth (2013), section 5: the 8x8 patches at stride 4 of the 200 training pictures of BSDS300, minus
 their means (see pictures.py for the coordinates), 1,880,200 in all or, with --rows, a random part of them. Starts: one
 cluster, 200 clusters of k-means++, and a sequential pass, all with default moves and with either prior; and 200 of
-k-means++ without moves. Bounds compare between methods of the same prior. ``denoising.py`` evaluates the results on pictures that were not fitted.
+k-means++ without moves. Bounds compare between methods of the same prior. ``denoising.py`` evaluates the results on
+pictures that were not fitted.
 
 Runs are stored in --out and continued by further calls, for --seconds of wall time per method.
 
