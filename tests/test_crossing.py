@@ -8,7 +8,7 @@ from scipy import sparse
 
 from dpdist.inference.moves import arrange
 from dpdist.inference.moves.arrange import CROSSED, rearranged, rearranged_widely
-from dpdist.inference.moves.crossing import LEAST, PARTS, crossed
+from dpdist.inference.moves.crossing import COLUMNS, LEAST, PARTS, REPLACED, VALUES, crossed, replaced
 from dpdist.inference.moves.sampled_rows import SampledRows
 from dpdist.inference.moves.seeding import by_value
 from dpdist.inference.moves.split import Split
@@ -41,8 +41,48 @@ def test_components_cut_by_another_column_are_cut_by_the_codes_instead() -> None
     now = sample.stepped([sums(sample.model, rows, cut_otherwise(rows))])[0]
     assert now.elbo < truth.elbo - 0.5 * len(rows)
     found = [sample.settled(stats) for stats in crossed(sample, now, np.random.default_rng(0))]
-    assert len(found) == 1, "no value recurs in the other columns"
-    assert found[0].elbo >= truth.elbo - 1.0 and len(found[0].occupied.stats) == CODES
+    assert len(found) == 2, "no value recurs in the other columns; parts are merged, or replace the components"
+    for each in found:
+        assert each.elbo >= truth.elbo - 1.0 and len(each.occupied.stats) == CODES
+
+
+def test_components_of_the_values_of_a_column_become_those_of_another_and_others_stay() -> None:
+    rows, codes = coded()
+    rng = np.random.default_rng(1)
+    beside = np.column_stack([rng.integers(0, CODES, 200), 50.0 + rng.normal(size=(200, 3))])
+    rows, shapes = np.concatenate([rows, beside]), np.append(codes, np.full(200, CODES))
+    rows = np.column_stack([rows, rng.integers(0, 3, len(rows))])
+    sample = SampledRows.of(model_of(rows), rows, np.ones(len(rows)))
+    by_other = np.where(shapes == CODES, 3, rows[:, 4].astype(int))
+    now = sample.stepped([sums(sample.model, rows, by_other)])[0]
+    found = replaced(sample, now, by_value(rows, sample.weights, COLUMNS, VALUES, LEAST, np.random.default_rng(0)))
+    truth = sums(sample.model, rows, shapes)
+    in_order = [stats[np.argsort(stats.sum(axis=1))] for stats in (found[0], truth)]
+    np.testing.assert_allclose(*in_order, rtol=1e-6, atol=1e-6)
+
+
+def test_replacements_are_those_of_the_highest_evidence_with_rare_values_together() -> None:
+    rng = np.random.default_rng(0)
+    rows = np.column_stack([rng.poisson(mean, 300) for mean in (0.3, 0.8, 1.5, 2.5, 4.0, 6.0)]).astype(float)
+    rows[:, 0] += rows[:, 5] * (rows[:, 3] == 2)
+    sample = SampledRows.of(model_of(rows), rows, np.ones(300), share=0.25)
+    now = sample.stepped([sums(sample.model, rows, rng.integers(0, 3, 300))])[0]
+    divisions = by_value(rows, sample.weights, COLUMNS, VALUES, LEAST, np.random.default_rng(0))
+
+    def evidence(stats: np.ndarray) -> float:
+        mass = stats[:, -1] / sample.share
+        return float(np.sum(sample.model.family.log_evidence(stats / sample.share) + mass * np.log(mass)))
+
+    best = []
+    for ranks in divisions:
+        several = [np.minimum(ranks, rare) for rare in range(1, int(ranks.max()) + 1)]
+        best.append(max((sums(sample.model, rows, each) for each in several), key=evidence))
+    best.sort(key=evidence, reverse=True)
+    found = replaced(sample, now, divisions)
+    assert len(divisions) == 6 and len(found) == REPLACED
+    assert len({len(stats) for stats in best}) > 2, "rare values are together at different ranks"
+    for stats, expected in zip(found, best, strict=False):
+        np.testing.assert_allclose(stats, expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("wide", [False, True])
