@@ -605,6 +605,14 @@ def test_what_was_begun_with_other_rows_is_no_use(tmp_path, out, rows, by_twos):
     assert sorted(tmp_path.iterdir()) == [out, source]
 
 
+def test_a_file_that_changes_while_it_is_converted_is_refused(tmp_path, out, rows, by_twos):
+    source = write_npy(tmp_path / "rows.npy", rows)
+    with pytest.raises(InputError, match=r"rows\.npy changed while it was being converted; convert it again when"):
+        convert(source, out, progress=lambda done, total: write_npy(source, -rows))
+    assert list(tmp_path.iterdir()) == [source]
+    assert_same(written(source, out), -rows)
+
+
 @pytest.mark.parametrize("unlike", [False, True], ids=["like", "unlike"])
 def test_of_two_conversions_to_one_place_the_later_is_refused(tmp_path, out, rows, by_twos, monkeypatch, unlike):
     source = write_npy(tmp_path / "rows.npy", rows)

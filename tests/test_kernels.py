@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from scipy import special
 from scipy.special import softmax
 
 from dpdist.kernels.divide import divide_rows
+from dpdist.kernels.jit import jit
 from dpdist.kernels.packed import (
     fill_scatter,
     pack_gradient,
@@ -353,6 +355,24 @@ def test_copies_of_the_same_kernels_share_what_was_compiled(tmp_path: Path) -> N
     first, same, other = kept
     assert len(first) == 2 and same == first, "the second copy compiles nothing"
     assert len(other) == 4 and other.items() > first.items()
+
+
+@pytest.mark.parametrize("kind", ["nbi", "nbc"])
+def test_a_damaged_cache_is_compiled_again(tmp_path: Path, kind: str) -> None:
+    folder, shared = package(tmp_path, 3), tmp_path / "shared"
+    assert twice(folder, NUMBA_CACHE_DIR=str(shared)) == 6
+    for file in shared.rglob(f"*.{kind}"):
+        file.write_bytes(b"")
+    assert twice(folder, NUMBA_CACHE_DIR=str(shared)) == 6
+    assert all(file.stat().st_size for file in shared.rglob(f"*.{kind}"))
+
+
+def test_a_kernel_that_cannot_be_stored_is_used_all_the_same(monkeypatch) -> None:
+    def full(self, name: str, data: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("numba.core.caching.IndexDataCacheFile._save_data", full)
+    assert jit(lambda x: 2 * x)(3) == 6
 
 
 METHOD = """

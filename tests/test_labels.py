@@ -148,7 +148,7 @@ def test_what_was_begun_for_another_question_is_of_no_use_and_goes(tmp_path, pre
     assert not told and not list(tmp_path.glob(".labels*"))
 
 
-@pytest.mark.parametrize("name", ["labels.csv", "labels.parquet"])
+@pytest.mark.parametrize("name", ["labels.csv", "labels.csv.gz", "labels.parquet"])
 def test_a_table_of_labels_goes_on_too(tmp_path, predictor, name: str) -> None:
     source, out, told = source_of(clusters(1)), tmp_path / name, []
     with pytest.raises(KeyboardInterrupt):

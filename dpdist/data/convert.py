@@ -13,6 +13,7 @@ fitted to it refuses rows with other columns, or in another order.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -25,6 +26,7 @@ from zarr.core.buffer import Buffer
 from zarr.storage import MemoryStore
 
 from dpdist.core.digests import digest_of
+from dpdist.core.errors import InputError
 from dpdist.core.lease import Lease
 from dpdist.core.outputs import METADATA
 from dpdist.core.places import absolute
@@ -79,7 +81,7 @@ def convert(
     Raises
     ------
     InputError
-        If the file is missing, damaged, of another format, or does not hold rows of real numbers.
+        If the file is missing, damaged, of another format, does not hold rows of real numbers, or changes meanwhile.
     OutputExistsError
         If something is at `out` and `overwrite` is false, or it is not Zarr, or another process is writing there.
     """
@@ -90,9 +92,10 @@ def convert(
     for file in files:
         check_file(file)
     cut = (TARGET_PARTITIONS, FEWEST_ROWS, MOST_CHUNK_ROWS, MOST_CHUNK_BYTES)
-    told = [[stamp_of(file) for file in files], choice.take, choice.drop, cut, versions()]
+    stamps = tuple(map(stamp_of, files))
+    told = [stamps, choice.take, choice.drop, cut, versions()]
     plan = digest_of(json.dumps(told).encode())
-    work = _Work(files, choice, Filling(absolute(out), plan))
+    work = _Work(files, choice, Filling(absolute(out), plan), stamps)
     with work.filling.begun(overwrite) as lease, work.filling.forgotten_if_refused():
         try:
             return _filled(work, backend or SerialBackend(), progress, lease)
@@ -114,15 +117,27 @@ def chunk_rows(rows: int, row_bytes: int) -> int:
 
 @dataclass(frozen=True)
 class _Work:
-    """Files, the choice of their columns, and the array to fill with their rows."""
+    """Files, the choice of their columns, the array to fill with their rows, and the stamps of the files at the
+    beginning."""
 
     files: tuple[str, ...]
     choice: Choice
     filling: Filling
+    stamps: tuple[tuple[str, int, int], ...]
 
     def kept(self, number: int) -> Filling:
         """The separate array of the rows of a text file."""
         return replace(self.filling, target=f"{self.filling.where.rstrip('/')}/text-{number}", aside=False)
+
+    def check_unchanged(self) -> None:
+        """Raise :class:`InputError` if a file changed since the beginning, so that earlier rows may be of another
+        version than later ones."""
+        for file, stamp in zip(self.files, self.stamps, strict=True):
+            with contextlib.suppress(FileNotFoundError):  # removed after its rows were read
+                if stamp_of(file) != stamp:
+                    raise InputError(
+                        f"{file} changed while it was being converted; convert it again when nothing writes to it."
+                    )
 
 
 def _filled(
@@ -148,6 +163,7 @@ def _filled(
             if progress is not None:
                 progress(done, rows)
     lease.check()
+    work.check_unchanged()
     work.filling.end(metadata, -(-rows // size))
     return rows, columns
 

@@ -8,6 +8,7 @@ check the kernel's own file only.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import sys
@@ -90,6 +91,21 @@ class _Cache(caching.FunctionCache):
     def __init__(self, function: Any) -> None:
         super().__init__(function)
         self._cache_file._version += ", signatures in words"  # other indices are ignored
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The stored kernel, or None; if the files cannot be read, for example after a power failure, it is compiled
+        again."""
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception:  # damage can raise any error
+            with contextlib.suppress(OSError):
+                self.flush()
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Store a compiled kernel, unless the folder is full or not writable: the cache only saves time."""
+        with contextlib.suppress(OSError):
+            super().save_overload(sig, data)
 
     def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
         _, *others = super()._index_key(sig, codegen)

@@ -33,8 +33,9 @@ COMPONENT = "component_id"
 TOP = "top_label"
 #: Rows of a block.
 BLOCK = 2**16
-#: Compression option of pandas, by file ending; gzip gets a fixed mtime, so that equal tables are equal files.
-_COMPRESSION = {".gz": {"method": "gzip", "mtime": 1}, ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
+#: Compression option of pandas, by file ending; gzip gets a fixed mtime and no name, so that equal tables are equal
+#: files, and none is unpacked under the name it has until it is complete.
+_COMPRESSION = {".gz": {"method": "gzip", "mtime": 1, "filename": ""}, ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
 
 
 class RowIds(NamedTuple):
@@ -189,9 +190,9 @@ def _columns(told: str, values: np.ndarray) -> dict[str, np.ndarray]:
 
 def _write_text(frames: Iterator[pd.DataFrame], path: Path, separator: str) -> None:
     packed = _COMPRESSION.get(path.suffix.lower())
-    for number, frame in enumerate(frames):
-        mode = "a" if number else "w"
-        frame.to_csv(path, sep=separator, index=False, header=number == 0, mode=mode, compression=packed)
+    with path.open("wb") as stream:
+        for number, frame in enumerate(frames):
+            frame.to_csv(stream, sep=separator, index=False, header=number == 0, mode="wb", compression=packed)
 
 
 def _write_parquet(frames: Iterator[pd.DataFrame], path: Path, called: str) -> None:
