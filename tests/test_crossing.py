@@ -8,7 +8,8 @@ from scipy import sparse
 
 from dpdist.inference.moves import arrange
 from dpdist.inference.moves.arrange import CROSSED, rearranged, rearranged_widely
-from dpdist.inference.moves.crossing import COLUMNS, LEAST, PARTS, REPLACED, VALUES, crossed, replaced
+from dpdist.inference.moves.conjunctions import MOST, by_conjunctions, evidence_of
+from dpdist.inference.moves.crossing import COLUMNS, LARGE, LEAST, MERGED, REPLACED, VALUES, crossed, replaced
 from dpdist.inference.moves.sampled_rows import SampledRows
 from dpdist.inference.moves.seeding import by_value
 from dpdist.inference.moves.split import Split
@@ -41,7 +42,7 @@ def test_components_cut_by_another_column_are_cut_by_the_codes_instead() -> None
     now = sample.stepped([sums(sample.model, rows, cut_otherwise(rows))])[0]
     assert now.elbo < truth.elbo - 0.5 * len(rows)
     found = [sample.settled(stats) for stats in crossed(sample, now, np.random.default_rng(0))]
-    assert len(found) == 2, "no value recurs in the other columns; parts are merged, or replace the components"
+    assert len(found) == 3, "no value recurs in the other columns; parts are merged, divided off, or replace components"
     for each in found:
         assert each.elbo >= truth.elbo - 1.0 and len(each.occupied.stats) == CODES
 
@@ -87,6 +88,39 @@ def test_replacements_are_those_of_the_highest_evidence_with_rare_values_togethe
         np.testing.assert_allclose(stats, expected, rtol=1e-9)
 
 
+def answered(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Answers from 1 to 3, where rows with two certain answers have others of their own; and who these rows are."""
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(1, 4, size=(900, 6)).astype(float)
+    found = np.where((rows[:, 0] == 2) & (rows[:, 1] == 3), 1, np.where((rows[:, 2] == 1) & (rows[:, 3] == 1), 2, 0))
+    return np.column_stack([rows, 4.0 * (found == 1) - 3.0 * (found == 2) + 0.1 * rng.normal(size=900)]), found
+
+
+def test_rows_of_two_certain_values_are_divided_off() -> None:
+    rows, truth = answered()
+    sample = SampledRows.of(model_of(rows), rows, np.ones(len(rows)))
+    divisions = by_value(rows, sample.weights, COLUMNS, VALUES, LEAST, np.random.default_rng(0))
+    found = by_conjunctions(sample, divisions)
+    expected = sums(sample.model, rows, truth)
+    for k in (1, 2):
+        assert np.isclose(found, expected[k], rtol=1e-9, atol=1e-6).all(axis=1).sum() == 1
+    assert 3 <= len(found) <= MOST + 1
+
+
+@pytest.mark.parametrize("case", FAMILIES, ids=lambda case: case.name)
+@SHARES
+def test_each_conjunction_gains_evidence_and_no_row_is_lost(case, share) -> None:
+    sample = of_case(case, ALLOCATIONS[0], share)
+    divisions = by_value(sample.points, sample.weights, COLUMNS, VALUES, LEAST, np.random.default_rng(0))
+    codes = np.random.default_rng(0).integers(0, 3, size=(2, len(sample.weights)))
+    found = by_conjunctions(sample, [*divisions, *codes])
+    np.testing.assert_allclose(found.sum(axis=0), sample.total, rtol=1e-9, atol=1e-9)
+    for number in range(1, len(found)):
+        rest = found[number:].sum(axis=0)
+        apart, before = evidence_of(sample, np.stack([found[number - 1], rest])), rest + found[number - 1]
+        assert apart.sum() > evidence_of(sample, before[None])[0] - 1e-6
+
+
 @pytest.mark.parametrize("wide", [False, True])
 def test_groups_of_many_are_divided_by_values_within_their_limit(wide, monkeypatch) -> None:
     rows, codes = coded()
@@ -95,6 +129,7 @@ def test_groups_of_many_are_divided_by_values_within_their_limit(wide, monkeypat
     monkeypatch.setattr(arrange, "_changes", lambda *given: [])
     monkeypatch.setattr(arrange, "hopped", lambda *given: None)
     monkeypatch.setattr(arrange, "_around", lambda *given: [])
+    monkeypatch.setattr(arrange, "agglomerated", lambda *given: [])
 
     def searched(members: int, most: float) -> float:
         owners = np.minimum(cut_otherwise(rows), members - 1)
@@ -106,7 +141,7 @@ def test_groups_of_many_are_divided_by_values_within_their_limit(wide, monkeypat
 
     assert searched(CODES, np.inf) >= truth.elbo - 1.0
     assert searched(CODES, CODES - 1) < truth.elbo - 1.0
-    assert CROSSED == CODES
+    assert searched(LARGE - 1, np.inf) >= truth.elbo - 1.0 and CROSSED < LARGE <= CODES
     assert (searched(CROSSED - 1, np.inf) >= truth.elbo - 1.0) == wide
 
 
@@ -117,7 +152,7 @@ def test_no_row_is_lost_in_any_family(case, share) -> None:
     (now,) = sample.stepped([np.random.default_rng(0).dirichlet(np.ones(5), size=60).T @ sample.features])
     for stats in crossed(sample, now, np.random.default_rng(0)):
         np.testing.assert_allclose(stats.sum(axis=0), np.asarray(sample.features.T @ sample.weights), rtol=1e-2)
-        assert 1 <= len(stats) <= PARTS
+        assert 1 <= len(stats) <= MERGED[True][1]
 
 
 @pytest.mark.parametrize("thin", [False, True], ids=["dense", "sparse"])

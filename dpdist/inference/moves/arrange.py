@@ -4,8 +4,8 @@ Where two components share their rows badly, merging them loses and so does spli
 and splitting the result again may gain. All of these changes are tried on the sample and refined by some steps of
 variational inference. The best one is adopted, and the search repeats while the estimated bound on all rows rises. If
 none gains, single rows are moved to other components (:mod:`dpdist.inference.moves.hops`). If that does not help a
-group of one or two components, many components are seeded and merged (:mod:`dpdist.inference.moves.agglomerate`); a
-group of many is divided by the values of a column (:mod:`dpdist.inference.moves.crossing`). Merging two components
+group of one or two components, many components are seeded and merged (:mod:`dpdist.inference.moves.agglomerate`);
+larger groups are divided by the values of columns (:mod:`dpdist.inference.moves.crossing`). Merging two components
 while splitting a third was never the best change. In wide groups only such divisions are tried, and the outer rows of
 all members, which together may form one more component. Source: the split-and-merge EM of Ueda, Nakano,
 Ghahramani & Hinton (2000), with a free number of components.
@@ -34,8 +34,8 @@ STAGES = (10, 3), (5, 5), (3, 12)
 #: Number of components that are seeded and merged if all else fails to improve a group of one or two. For groups of
 #: three to five they gained a little more, but doubled the cost of all searches.
 SEEDS = 8
-#: Smallest group that is divided by the values of a column if all else fails. Smaller ones gained little by it.
-CROSSED = 5
+#: Smallest group that is divided by the values of columns if all else fails.
+CROSSED = 3
 #: Largest number of divisions of one component that are tried among the other changes.
 SEEDED = 3
 #: Largest number of rounds, each of which adopts the best arrangement.
@@ -102,7 +102,7 @@ def rearranged_widely(
 
 
 def _anew(sample: SampledRows, settled: Arrangement, rng: np.random.Generator, most: float) -> list[np.ndarray]:
-    """Arrangements, statistics (M, F) of each, found by merging many components; none for groups of medium size."""
+    """Arrangements, statistics (M, F) of each, found by merging many components or by the values of columns."""
     members, found = len(settled.stats), list[np.ndarray]()
     if members <= 2 and sample.weights.sum() >= 1:  # with less there are too few rows for so many seeds
         found = agglomerated(sample, SEEDS, rng)

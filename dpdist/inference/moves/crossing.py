@@ -2,10 +2,11 @@
 
 Where columns hold whole numbers, codes or zeros, the rows of a component may share one value, and first splits decide
 which column that is for each component. A better choice changes many components at once: divisions and merges of a few
-lose. So the components of a group are divided by the values of one column in two ways. All are divided, and their parts
-are merged as long as that gains; on 3,000 rows of 16 whole numbers the bounds of seeds differed by 0.2 nats per row
-without this and by 0.02 with it. And those that share the values of a column are replaced by components that share
-the values of another; on 900 answers on a scale of five, three of five seeds ended 0.2 nats per row low without this.
+lose. So the components of a group are divided by the values of a column, and their parts are merged as long as that
+gains; on 3,000 rows of 16 whole numbers the bounds of seeds differed by 0.2 nats per row without this and by 0.02 with
+it. Or all rows are divided by conjunctions (:mod:`dpdist.inference.moves.conjunctions`). In large groups, components
+that share the values of a column are also replaced by those of another column's values; on 900 answers on a scale of
+five, three of five seeds ended 0.2 nats per row low without this.
 Divisions by random directions, by quantiles of a column or by distance found nothing there.
 """
 
@@ -14,17 +15,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import xlogy
 
 from dpdist.inference.moves.agglomerate import merged_down
 from dpdist.inference.moves.change import EMPTY
+from dpdist.inference.moves.conjunctions import by_conjunctions, evidence_of
 from dpdist.inference.moves.sampled_rows import Arrangement, SampledRows
 from dpdist.inference.moves.seeding import by_value
 
 #: Largest number of columns that are tried, of values distinguished in each, and smallest share of rows with a value.
 COLUMNS, VALUES, LEAST = 16, 16, 0.003
-#: Largest number of columns whose parts are merged, and of these parts.
-MERGED, PARTS = 4, 64
+#: Size of a large group. Largest number of columns whose parts are merged, and of these parts, in small and large ones.
+LARGE, MERGED = 5, {False: (2, 32), True: (4, 64)}
 #: Share of a component that has one value if the component is one of that value. Largest number of sets of such
 #: components that are replaced, and of replacements that are returned.
 ALIKE, SETS, REPLACED = 0.99, 4, 4
@@ -33,9 +34,14 @@ ALIKE, SETS, REPLACED = 0.99, 4, 4
 def crossed(sample: SampledRows, now: Arrangement, rng: np.random.Generator) -> list[np.ndarray]:
     """Statistics (M, F) of the arrangements found; none if values recur in no column."""
     divisions = by_value(sample.points, sample.weights, COLUMNS, VALUES, LEAST, rng)
-    most = PARTS // len(now.stats) - 1
-    merged = [_parts(sample, now.resp, np.minimum(ranks, most)) for ranks in divisions[:MERGED]]
-    return [*merged_down(sample, merged), *replaced(sample, now, divisions)]
+    if not divisions:
+        return []
+    large = len(now.stats) >= LARGE
+    columns, parts = MERGED[large]
+    most = parts // len(now.stats) - 1
+    merged = [_parts(sample, now.resp, np.minimum(ranks, most)) for ranks in divisions[:columns]]
+    found = [*merged_down(sample, merged), by_conjunctions(sample, divisions)]
+    return [*found, *replaced(sample, now, divisions)] if large else found
 
 
 def replaced(sample: SampledRows, now: Arrangement, divisions: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -44,7 +50,7 @@ def replaced(sample: SampledRows, now: Arrangement, divisions: Sequence[np.ndarr
     Statistics (M, F) of the best, by evidence. `divisions` are ranks of rows, (n,), by their values in some columns.
     """
     found = list[tuple[float, np.ndarray]]()
-    evidence = _evidence(sample, now.stats)
+    evidence = evidence_of(sample, now.stats)
     for members, column in _alike(now, divisions):
         own = now.resp[:, members].sum(axis=1, keepdims=True)
         for other, ranks in enumerate(divisions):
@@ -52,7 +58,7 @@ def replaced(sample: SampledRows, now: Arrangement, divisions: Sequence[np.ndarr
             if other == column or len(parts) < 2:
                 continue
             together = np.cumsum(parts[::-1], axis=0)[::-1]  # a part and all rarer ones
-            apart, rest = np.split(_evidence(sample, np.concatenate([parts, together])), 2)
+            apart, rest = np.split(evidence_of(sample, np.concatenate([parts, together])), 2)
             evidences = np.cumsum(apart)[:-1] + rest[1:]
             best = int(np.argmax(evidences)) + 1
             kept = np.delete(now.stats, members, axis=0)
@@ -71,12 +77,6 @@ def _alike(now: Arrangement, divisions: Sequence[np.ndarray]) -> list[tuple[list
             sets.setdefault(tuple(alike.tolist()), column)
     largest = sorted(sets, key=lambda members: -now.stats[list(members), -1].sum())
     return [(list(members), sets[members]) for members in largest[:SETS]]
-
-
-def _evidence(sample: SampledRows, stats: np.ndarray) -> np.ndarray:
-    """(C,) log evidence of components with statistics (C, F), and about that of their weights but for a constant."""
-    every = stats / sample.share
-    return np.asarray(sample.model.family.log_evidence(every) + xlogy(every[:, -1], every[:, -1]))
 
 
 def _parts(sample: SampledRows, resp: np.ndarray, ranks: np.ndarray) -> np.ndarray:
