@@ -54,11 +54,10 @@ def _conjunction(sample: SampledRows, has: np.ndarray, rest: np.ndarray) -> np.n
         while True:
             rows = np.flatnonzero(part)
             stats = np.asarray((has[rows] * part[rows, None]).T @ sample.features[rows])
-            held = stats[:, -1]
-            stats, values = stats[fewer := (held >= EMPTY) & (held <= part.sum() - EMPTY)], np.flatnonzero(fewer)
+            values = np.flatnonzero((stats[:, -1] >= EMPTY) & (stats[:, -1] <= part.sum() - EMPTY))
             if not len(values):
                 break
-            evidences = evidence_of(sample, stats) + evidence_of(sample, every - stats)
+            evidences = evidence_of(sample, stats[values]) + evidence_of(sample, every - stats[values])
             best = int(np.argmax(evidences))
             if evidences[best] <= highest:
                 break
