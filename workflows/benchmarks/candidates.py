@@ -154,6 +154,7 @@ def measure(case: Case, size: Size, beside_dense: bool) -> list[str]:
     base, narrow, dense = (
         1e6 * float(np.median(each)) for each in (few.dense[1:], many.narrow, many.dense[1:] or many.dense)
     )
+    plain = f"{fit(case, size, size.many, Candidates(every=1)).elbos[-1]:.4f}" if beside_dense else "-"
     missed = lost(many, ArraySource(case.rows, partition_rows=size.partition_rows))
     assert -1e-9 < missed < 1e-2, f"{case.name}: {missed} nats a row are lost by candidates"
     return [
@@ -165,7 +166,7 @@ def measure(case: Case, size: Size, beside_dense: bool) -> list[str]:
         f"{dense / base:.2f}",
         f"{missed:.1e}",
         f"{many.elbos[-1]:.4f}",
-        f"{fit(case, size, size.many, Candidates(every=1)).elbos[-1]:.4f}" if beside_dense else "-",
+        plain,
     ]
 
 

@@ -34,7 +34,7 @@ STAGES = (10, 3), (5, 5), (3, 12)
 #: Number of components that are seeded and merged if all else fails to improve a group of one or two. For groups of
 #: three to five they gained a little more, but doubled the cost of all searches.
 SEEDS = 8
-#: Smallest group that is divided by the values of columns if all else fails.
+#: Smallest group that is divided by the values of columns if all else fails; smaller ones are seeded and merged.
 CROSSED = 3
 #: Largest number of divisions of one component that are tried among the other changes.
 SEEDED = 3
@@ -104,7 +104,7 @@ def rearranged_widely(
 def _anew(sample: SampledRows, settled: Arrangement, rng: np.random.Generator, most: float) -> list[np.ndarray]:
     """Arrangements, statistics (M, F) of each, found by merging many components or by the values of columns."""
     members, found = len(settled.stats), list[np.ndarray]()
-    if members <= 2 and sample.weights.sum() >= 1:  # with less there are too few rows for so many seeds
+    if members < CROSSED and sample.weights.sum() >= 1:  # with less there are too few rows for so many seeds
         found = agglomerated(sample, SEEDS, rng)
     elif members >= CROSSED:
         found = crossed(sample, settled, rng.spawn(1)[0])

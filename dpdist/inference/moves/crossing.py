@@ -53,18 +53,21 @@ def replaced(sample: SampledRows, now: Arrangement, divisions: Sequence[np.ndarr
     evidence = evidence_of(sample, now.stats)
     for members, column in _alike(now, divisions):
         own = now.resp[:, members].sum(axis=1, keepdims=True)
+        kept = np.delete(now.stats, members, axis=0)
         for other, ranks in enumerate(divisions):
-            parts = _parts(sample, own, ranks)
-            if other == column or len(parts) < 2:
-                continue
-            together = np.cumsum(parts[::-1], axis=0)[::-1]  # a part and all rarer ones
-            apart, rest = np.split(evidence_of(sample, np.concatenate([parts, together])), 2)
-            evidences = np.cumsum(apart)[:-1] + rest[1:]
-            best = int(np.argmax(evidences)) + 1
-            kept = np.delete(now.stats, members, axis=0)
-            gain = float(evidences[best - 1] - evidence[members].sum())
-            found.append((gain, np.concatenate([kept, parts[:best], together[[best]]])))
+            if other != column and len(parts := _parts(sample, own, ranks)) > 1:
+                after, stats = _rare_together(sample, parts)
+                found.append((after - float(evidence[members].sum()), np.concatenate([kept, stats])))
     return [stats for _, stats in sorted(found, key=lambda each: -each[0])[:REPLACED]]
+
+
+def _rare_together(sample: SampledRows, parts: np.ndarray) -> tuple[float, np.ndarray]:
+    """Evidence and statistics (M, F) of the values' parts (C, F), the rarest in one component where that is best."""
+    together = np.cumsum(parts[::-1], axis=0)[::-1]  # a part and all rarer ones
+    apart, rest = np.split(evidence_of(sample, np.concatenate([parts, together])), 2)
+    evidences = np.cumsum(apart)[:-1] + rest[1:]
+    best = int(np.argmax(evidences)) + 1
+    return float(evidences[best - 1]), np.concatenate([parts[:best], together[[best]]])
 
 
 def _alike(now: Arrangement, divisions: Sequence[np.ndarray]) -> list[tuple[list[int], int | None]]:
