@@ -14,12 +14,16 @@ from zarr import AsyncArray
 from zarr.abc.store import Store
 from zarr.api.asynchronous import create_array, open_group
 from zarr.codecs import Crc32cCodec
+from zarr.core.buffer import default_buffer_prototype
+from zarr.storage import MemoryStore
 
 from dpdist.core.errors import CheckpointError
 from dpdist.core.stored import Stored
 
 #: Largest number of bytes in a chunk, unless a single row is larger.
 CHUNK = 64 * 2**20
+#: Largest number of bytes in an array whose files are made in memory first.
+SMALL = 2**20
 
 Value = TypeVar("Value")
 
@@ -59,7 +63,18 @@ def _above(path: str) -> list[str]:
 
 
 async def _put(store: Store, path: str, entry: Entry) -> None:
-    """Store an array, in chunks along its first axis if it is large."""
+    """Store an array. Of a small one, most time would pass with looking for the groups above it in the store."""
+    if entry.values.nbytes > SMALL:
+        await _create(store, path, entry)
+    else:
+        made = MemoryStore()
+        await _create(made, "", entry)
+        files = {name: await made.get(name, default_buffer_prototype()) async for name in made.list()}
+        await asyncio.gather(*(store.set(f"{path}/{name}", file) for name, file in files.items() if file is not None))
+
+
+async def _create(store: Store, path: str, entry: Entry) -> None:
+    """Create an array, in chunks along its first axis if it is large."""
     values, stored = entry.values, entry.stored
     chunks = values.shape
     if values.nbytes > CHUNK:
