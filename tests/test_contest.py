@@ -7,7 +7,7 @@ import pytest
 
 from dpdist.inference.moves.children import paying, seed_children
 from dpdist.inference.moves.contest import AHEAD, contest
-from dpdist.inference.moves.sampled_rows import STEP_GAIN, SampledRows
+from dpdist.inference.moves.sampled_rows import MOST_STEPS, SampledRows
 from dpdist.inference.moves.sampling import share_of
 from tests.cases import ALLOCATIONS, FAMILIES
 from tests.test_agglomerate import of_case
@@ -25,30 +25,30 @@ def candidates_of(sample: SampledRows, number: int) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("allocation", ALLOCATIONS, ids=lambda each: each.name)
 @pytest.mark.parametrize("case", FAMILIES, ids=lambda case: case.name)
-@pytest.mark.parametrize("margin", [np.inf, 0.0])
-def test_those_go_on_that_would_be_the_highest_soon(case, allocation, margin) -> None:
+@pytest.mark.parametrize("some_dropped", [False, True])
+def test_those_go_on_that_would_be_the_highest_soon(case, allocation, some_dropped) -> None:
     """One candidate after the other, with all of its steps, and who is among the best looked up afterwards."""
     sample = of_case(case, allocation, 0.3)
     candidates = candidates_of(sample, 7)
-    bounds, least = np.zeros((7, 6)), -np.inf
-    ends = []
+    bounds, ends = np.zeros((7, 6)), []
     for stats, own in zip(candidates, bounds, strict=True):
         now = stats
         for step in range(6):
             (after,) = sample.stepped([now])
             own[step], now = after.elbo, after.stats
         ends.append(now)
-    if margin == 0.0:
-        least = float(np.median(bounds[:, -1]))
     rises = np.diff(bounds, axis=1, prepend=-np.inf)
+    reach = np.maximum(bounds, bounds + MOST_STEPS * rises)
     going, step = list(range(7))[:4], 0  # none was refined: the first ones
+    least = float(np.sort(reach[going, -1])[-2:].mean()) if some_dropped else -np.inf
     for kept, steps in STAGES:
         if step:
             going = sorted(going, key=lambda j: -(bounds[j, step - 1] + AHEAD * rises[j, step - 1]))[:kept]
         for _ in range(steps):
-            going = [j for j in going if bounds[j, step] >= least or rises[j, step] >= STEP_GAIN * sample.rows]
+            going = [j for j in going if reach[j, step] >= least]
             step += 1
     going.sort(key=lambda j: -(bounds[j, -1] + AHEAD * rises[j, -1]))
+    assert len(going) <= 1 if some_dropped else len(going) == STAGES[-1][0]
     found = contest(sample, candidates, STAGES, least, among_credible=False)
     assert [each.elbo for each in found] == pytest.approx([bounds[j, -1] for j in going], rel=1e-9)
     for each, j in zip(found, going, strict=True):
