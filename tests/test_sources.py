@@ -172,6 +172,16 @@ def test_entries_stored_twice_in_a_sparse_matrix_are_added() -> None:
     assert compressed.nnz == 3
 
 
+@pytest.mark.parametrize("form", ["coo", "csr"])
+def test_entries_stored_often_are_added_beyond_their_dtype_and_keep_it_within(form) -> None:
+    place = np.zeros(300, dtype=np.int32), np.repeat([0, 1], [260, 40]).astype(np.int32)
+    tokens = sparse.coo_array((np.ones(300, dtype=np.uint8), place), shape=(1, 2))
+    if form == "csr":
+        tokens = sparse.csr_array((tokens.data, tokens.col, np.array([0, 300])), shape=(1, 2))
+    np.testing.assert_array_equal(all_rows(as_source(tokens)), [[260, 40]])
+    assert as_source(tokens[:, 1:] if form == "csr" else sparse.coo_array(tokens.toarray())).dtype == np.uint8
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_fingerprint_is_plain_and_stays_the_same(kind, tmp_path) -> None:
     data = KINDS[kind](tmp_path)

@@ -73,10 +73,14 @@ def _as_csr(values: sparse.sparray) -> sparse.csr_array:
     if values.format in ("csr", "csc", "bsr"):
         _require_pointers(values.indptr, len(values.indices))
         _require_places(values)
-    rows = sparse.csr_array(values)
+    # Entries stored twice are added, and their sum may be beyond a small integer dtype.
+    narrow = values.dtype.kind in "iu" and not getattr(values, "has_canonical_format", True)
+    rows = sparse.csr_array(values.astype(np.int64) if narrow else values)
     if not rows.has_canonical_format:
         rows = rows.copy()
         rows.sum_duplicates()
+    if narrow and (rows.data == rows.data.astype(values.dtype)).all():
+        rows = rows.astype(values.dtype)
     return rows
 
 
