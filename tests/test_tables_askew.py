@@ -57,6 +57,18 @@ def test_a_line_of_too_many_cells_is_refused_whatever_columns_are_taken(choice, 
     assert not (tmp_path / "rows.zarr").exists()
 
 
+@pytest.mark.parametrize("kind", ["gz", "bz2", "xz"])
+def test_damaged_compressed_text_is_refused_in_a_sentence(kind, tmp_path) -> None:
+    path = tmp_path / f"rows.csv.{kind}"
+    pd.DataFrame(clusters(0, rows=2000)).to_csv(path, index=False)
+    whole = path.read_bytes()
+    middle = len(whole) // 2
+    for damaged in (b"a,b\n1,2\n", whole[:middle], whole[:middle] + b"damaged" + whole[middle + 7 :]):
+        path.write_bytes(damaged)
+        with pytest.raises(dpdist.InputError, match=f"{path.name} should be text of numbers, but reading"):
+            as_source(str(path))
+
+
 def test_a_gap_in_one_column_is_refused_and_empty_lines_at_its_end_are_none(tmp_path) -> None:
     (tmp_path / "gap.csv").write_text("x\n1\n2\n\n4\n")
     with pytest.raises(dpdist.InputError, match=r"line 4 of .* should be a number; it is empty"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import lzma
 import os
 import zipfile
 import zlib
@@ -99,7 +100,7 @@ def reading(path: Path, kind: str) -> Iterator[None]:
         raise
     except ImportError as error:
         raise InputError(f"{path} cannot be read without a package that is not installed: {error}") from error
-    except (ValueError, OSError, EOFError, KeyError, zlib.error, zipfile.BadZipFile) as error:
+    except (ValueError, OSError, EOFError, KeyError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
         told = str(error).strip().rstrip(".")
         raise InputError(
             f"{path} should be {kind}, but reading it failed: {told}. Correct it, download it again or save it again."
