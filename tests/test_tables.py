@@ -248,6 +248,17 @@ def test_of_a_group_of_parquet_a_partition_takes_its_own_rows_alone(group: int, 
         assert sum(taken) == stop - start
 
 
+def test_a_damaged_page_of_parquet_is_refused_if_it_has_a_checksum(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    FRAME.to_parquet(path, index=False, write_page_checksum=True, use_dictionary=False, compression=None)
+    check_source(as_source(str(path)))
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(InputError, match="CRC"):
+        check_source(as_source(str(path)))
+
+
 def test_a_group_is_its_only_table(tmp_path: Path) -> None:
     xr.Dataset({"x": (("row", "column"), ROWS), "a": ("row", ROWS[:, 0])}).to_zarr(
         tmp_path / "x.zarr", consolidated=False

@@ -29,7 +29,7 @@ _LOOKED_AT = 64
 def open_parquet(path: Path, choice: Choice) -> Table:
     """The columns of a file, or its single column of vectors."""
     with reading(path, "Parquet"):
-        file = _pyarrow("parquet").ParquetFile(path, memory_map=True)
+        file = _opened(path)
         schema = file.schema_arrow
         index = _index_columns(schema)
     rows = file.metadata.num_rows
@@ -70,10 +70,15 @@ def open_parquet(path: Path, choice: Choice) -> Table:
 def parquet_cells(path: Path, name: str, size: int) -> Iterator[list[object]]:
     """The cells of a column, in blocks of rows."""
     with reading(path, f"Parquet with a column '{name}'"):
-        file = _pyarrow("parquet").ParquetFile(path, memory_map=True)
+        file = _opened(path)
         Choice([name]).of(file.schema_arrow.names, path)
         for batch in file.iter_batches(size, columns=[name]):
             yield batch.column(0).to_pylist()
+
+
+def _opened(path: Path) -> ParquetFile:
+    """A file that is not read yet; checksums of its pages, if it has any, are verified as they are read."""
+    return _pyarrow("parquet").ParquetFile(path, memory_map=True, page_checksum_verification=True)
 
 
 def _index_columns(schema: pyarrow.Schema) -> list[str]:
