@@ -69,6 +69,13 @@ def test_damaged_compressed_text_is_refused_in_a_sentence(kind, tmp_path) -> Non
             as_source(str(path))
 
 
+@pytest.mark.parametrize("name", ["rows.feather", "rows.json", "rows", "rows.csv.zip", "rows.xlsx"])
+def test_a_file_of_another_format_is_told_what_it_may_be(name, tmp_path) -> None:
+    (tmp_path / name).write_bytes(b"rows")
+    with pytest.raises(dpdist.InputError, match=rf"{name} (should end in one of \.csv, .*|is an Excel workbook)"):
+        as_source(str(tmp_path / name))
+
+
 def test_a_gap_in_one_column_is_refused_and_empty_lines_at_its_end_are_none(tmp_path) -> None:
     (tmp_path / "gap.csv").write_text("x\n1\n2\n\n4\n")
     with pytest.raises(dpdist.InputError, match=r"line 4 of .* should be a number; it is empty"):

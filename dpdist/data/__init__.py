@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from os import PathLike, fspath
 from os.path import exists  # of what no path can be it says no, which pathlib does not
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
@@ -179,6 +180,10 @@ def _stored(path: str, weights: Weights, known: Names | None) -> Source:
             f"{path} is not Zarr. If it contains documents, convert them with: dpdist corpus {path} --out corpus.zarr. "
             "If it is text with a table of numbers, rename it to end in .csv, whichever separator it has."
         )
+    if Path(path).is_file() and ending_of(path) != ".zarr":
+        from dpdist.data.tables import check_file
+
+        check_file(path)  # raises, as no reader has this ending
     if not holds_corpus(path):
         return ZarrSource.open(path, weights)
     if weights is not None:
