@@ -76,6 +76,16 @@ def test_a_file_of_another_format_is_told_what_it_may_be(name, tmp_path) -> None
         as_source(str(tmp_path / name))
 
 
+def test_points_beside_decimal_commas_are_refused_if_they_may_be_between_thousands(tmp_path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("sold;price\n999;2,5\n1.234;0,5\n")
+    with pytest.raises(dpdist.InputError, match=r"no points between thousands; got '1\.234' in column 'sold'"):
+        as_source(str(path))
+    path.write_text("latitude;price\n52.51;2,5\n48.137;0,5\n")
+    rows, _ = as_source(str(path)).partitions[0].load()
+    np.testing.assert_array_equal(rows, [[52.51, 2.5], [48.137, 0.5]])
+
+
 def test_a_gap_in_one_column_is_refused_and_empty_lines_at_its_end_are_none(tmp_path) -> None:
     (tmp_path / "gap.csv").write_text("x\n1\n2\n\n4\n")
     with pytest.raises(dpdist.InputError, match=r"line 4 of .* should be a number; it is empty"):

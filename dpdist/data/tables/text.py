@@ -27,6 +27,8 @@ _BLANKS = r"\s+"
 _MISSING = {"", "NA", "N/A", "NULL", "null", "None"}
 #: A number with a decimal comma.
 _COMMA = re.compile(r"\s*[-+]?\d*,\d+([eE][-+]?\d+)?\s*")
+#: A number below a million with a point between thousands, or with three digits after a decimal point.
+_THOUSANDS = r"\s*[-+]?[1-9]\d{0,2}\.\d{3}\s*"
 #: A whole number.
 _INTEGER = re.compile(r"\s*[-+]?\d+\s*")
 #: Least number of columns at which a line 0, 1, 2 and so on is unlikely to be a row of integers by chance.
@@ -79,6 +81,8 @@ def open_text(path: Path, choice: Choice) -> Table:
     def blocks(size: int) -> Iterator[np.ndarray]:
         with reading(path, "text of numbers"):
             for frame in dialect.frames(path, size, None if len(chosen) == len(names) else sorted(set(places))):
+                if dialect.decimal == ",":
+                    _require_no_thousands(frame, names, places, path)
                 yield _numbers(frame, names, places, path)
 
     told = dialect.header or choice != Choice()
@@ -167,6 +171,20 @@ def _numbers(frame: pd.DataFrame, names: list[str], places: list[int], path: Pat
             f"{way_on}columns=['A', 'B'], or correct it.",
         )
     return np.column_stack([_exact(columns[i], found.get(i, columns[i]), names[i], path) for i in places])
+
+
+def _require_no_thousands(frame: pd.DataFrame, names: list[str], places: list[int], path: Path) -> None:
+    """Raise :class:`InputError` for a column of a file with decimal commas in which every point may be one between
+    thousands, as in 1.234."""
+    for i in places:
+        if frame[i].dtype.kind not in "biuf":
+            cells = frame[i].astype(str)
+            pointed = cells[cells.str.contains(".", regex=False)]
+            if len(pointed) and pointed.str.fullmatch(_THOUSANDS).all():
+                raise InputError(
+                    f"numbers of {path}, which has decimal commas, should have no points between thousands; got "
+                    f"'{pointed.iloc[0].strip()}' in column '{names[i]}'. Write the file without them."
+                )
 
 
 def _exact(column: pd.Series, numbers: pd.Series, name: str, path: Path) -> np.ndarray:
