@@ -540,6 +540,14 @@ def test_a_dask_frame_has_the_rows_of_the_frame_of_pandas(kind: str) -> None:
     assert found.names == ("a", "b", "c", "d")
 
 
+@pytest.mark.parametrize("kind", ["category", "string", "object", "datetime64[ns]", "polars"])
+def test_a_column_of_words_of_a_frame_is_named(kind: str) -> None:
+    column = pd.Series(range(len(FRAME))) if kind.startswith("date") else pd.Series(["an oak", "an elm"] * 400)
+    frame = FRAME.assign(who=column[: len(FRAME)].astype("object" if kind == "polars" else kind))
+    with pytest.raises(InputError, match=r"^column 'who' should hold numbers; .*\. Encode it, or leave it out\.$"):
+        as_source(pl.from_pandas(frame) if kind == "polars" else frame)
+
+
 @pytest.mark.parametrize("kind", ["category", "string", "object", "datetime64[ns]"])
 def test_a_column_of_words_of_a_dask_frame_is_named(kind: str) -> None:
     column = pd.Series(range(len(NAMED))) if kind.startswith("date") else NAMED["who"]

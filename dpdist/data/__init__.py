@@ -15,7 +15,7 @@ import numpy.typing as npt
 from zarr import Array as ZarrArray
 from zarr import Group as ZarrGroup
 
-from dpdist.core.errors import InputError
+from dpdist.core.errors import InputError, InputKindError
 from dpdist.data.arrays import ArraySource, as_array
 from dpdist.data.base import Partition, Source, Weights
 from dpdist.data.columns import Names, as_names
@@ -105,7 +105,12 @@ def as_source(data: object, weights: Weights = None, known: Names | None = None)
         from dpdist.data.dask import DaskSource  # late, so that workers of other sources start without dask.array
 
         return DaskSource(inner, weights, _names(data))
-    return ArraySource(inner, weights, names=_names(data))
+    try:
+        return ArraySource(inner, weights, names=_names(data))
+    except InputKindError:
+        if _is_of(data, "DataFrame", "pandas", "polars"):
+            _require_numbers(data)
+        raise
 
 
 def _no_numbers(name: str, dtype: object) -> InputError:
@@ -119,6 +124,18 @@ def _require_exact(frame: Any) -> None:
         if str(dtype) in ("int64", "uint64", "Int64", "UInt64"):  # of NumPy, pandas and polars
             column = frame.iloc[:, place].dropna() if hasattr(frame, "iloc") else frame[:, place].drop_nulls()
             require_exact_column(np.asarray(column, dtype=str(dtype).lower()), f"in column '{frame.columns[place]}'")
+
+
+def _require_numbers(frame: Any) -> None:
+    """Raise :class:`InputKindError` naming the first column of a data frame that does not hold numbers."""
+    for place, name in enumerate(frame.columns):
+        column = frame.iloc[:, place] if hasattr(frame, "iloc") else frame[:, place]
+        try:
+            told = "" if as_array(column).dtype.kind in "biuf" else f"got {column.dtype}"
+        except InputKindError as error:
+            told = str(error.__cause__).rstrip(".")
+        if told:
+            raise InputKindError(f"column '{name}' should hold numbers; {told}. Encode it, or leave it out.")
 
 
 def _of_values(dtype: Any) -> Any:
