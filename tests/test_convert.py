@@ -255,6 +255,15 @@ def test_whole_numbers_that_count_columns_are_a_row_or_refused(tmp_path, out, fi
         written(source, out)
 
 
+@pytest.mark.parametrize("first", ["2019,2020,2021,2022", "400,402,404,406", "1,2,3,4"])
+def test_years_and_wavelengths_above_numbers_are_names(tmp_path, out, first):
+    found = written(write_text(tmp_path / "rows.csv", f"{first}\n0.5,1.5,2,3\n"), out)
+    assert_array_equal(found[:], [[0.5, 1.5, 2, 3]])
+    assert found.attrs["dpdist_columns"] == first.split(",")
+    with pytest.raises(InputError, match=r"either a row or column names; got .*, which may be either\. Write other"):
+        written(write_text(tmp_path / "whole.csv", f"{first}\n7,3,5,9\n"), tmp_path / "whole.zarr")
+
+
 def test_an_index_that_pandas_wrote_is_left_out(tmp_path, out, rows):
     frame = pd.DataFrame(rows, index=np.arange(ROWS) + 7).rename(columns="c{}".format)
     frame.to_csv(tmp_path / "rows.csv")

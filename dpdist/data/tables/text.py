@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import IO, Any
 
@@ -201,29 +201,39 @@ def _exact(column: pd.Series, numbers: pd.Series, name: str, path: Path) -> np.n
 def _names_columns(cells: list[list[str]], decimal: str, path: Path) -> bool:
     """Whether the first of some lines names the columns.
 
-    It does if a cell is not a number, or if the cells are pandas' names of unnamed columns: 0, 1, 2 and so on.
+    It does if a cell is not a number, or if the cells are pandas' names of unnamed columns: 0, 1, 2 and so on; or if
+    four or more cells count on in other even steps, as years and wavelengths do.
 
     Raises
     ------
     InputError
-        If they are 0, 1, 2 and so on, but may be numbers as well.
+        If they are such whole numbers, but so are the cells of the next line.
     """
     first = cells[0]
     if not all(_is_number(cell, decimal) for cell in first):
         return True
     index = first[:1] == [""]  # pandas writes it without a name
-    counted = len(first) > 1 and first[index:] == [str(i) for i in range(len(first) - index)]
-    if not counted or len(cells) == 1:
+    names = first[index:]
+    counted = len(first) > 1 and names == [str(i) for i in range(len(names))]
+    if not (counted or _count_on(names)) or len(cells) == 1:
         return False
     if index or not all(map(_INTEGER.fullmatch, cells[1])):
         return True
     if len(first) < _TELLING:
         return False
     raise InputError(
-        f"the first line of {path} should be either a row or column names; got 0, 1, 2 to {len(first) - 1}, which may "
-        "be either. Write other names, for example with header=['a', 'b'] in pandas' to_csv, or no header, with "
-        "header=False."
+        f"the first line of {path} should be either a row or column names; got {', '.join(names[:3])} to {names[-1]}, "
+        "which may be either. Write other names, for example with header=['a', 'b'] in pandas' to_csv, or no header, "
+        "with header=False."
     )
+
+
+def _count_on(cells: list[str]) -> bool:
+    """Whether cells are so many whole numbers in even steps that they are unlikely to be a row by chance."""
+    if len(cells) < _TELLING or not all(map(_INTEGER.fullmatch, cells)):
+        return False
+    steps = {int(after) - int(before) for before, after in pairwise(cells)}
+    return len(steps) == 1 and steps != {0}
 
 
 def _is_number(cell: str, decimal: str) -> bool:
