@@ -232,6 +232,13 @@ def test_blanks_beside_what_parts_numbers_are_nothing(text, tmp_path) -> None:
     assert as_source(tmp_path / "rows.csv").partitions[0].read()[0].tolist() == [[1, 2.5], [3, 4]]
 
 
+@pytest.mark.parametrize("head, names", [("", None), ("x ,y \n", ("x ", "y "))])
+def test_blanks_before_a_comma_make_it_no_decimal_comma(head, names, tmp_path) -> None:
+    (tmp_path / "rows.csv").write_text(f"{head}1  ,25\n30 ,4 \n")
+    source = as_source(tmp_path / "rows.csv")
+    assert (source.names, source.partitions[0].read()[0].tolist()) == (names, [[1, 25], [30, 4]])
+
+
 def test_a_name_of_two_words_is_of_one_column(tmp_path) -> None:
     (tmp_path / "rows.csv").write_text("sepal length\n1\n2\n")
     assert as_source(tmp_path / "rows.csv").names == ("sepal length",)

@@ -144,8 +144,8 @@ def _separator(path: Path) -> str:
 
 
 def _are_numbers(cells: list[str]) -> bool:
-    """Whether cells are two or more numbers, with points or decimal commas."""
-    return len(cells) > 1 and all(_is_number(cell, ".") or _COMMA.fullmatch(cell) for cell in cells)
+    """Whether cells are two or more numbers, with points or decimal commas; a comma at the start parts cells."""
+    return len(cells) > 1 and all(_is_number(c, ".") or (_COMMA.fullmatch(c) and c[0] != ",") for c in cells)
 
 
 def _opened(path: Path) -> IO[Any]:
