@@ -248,6 +248,7 @@ def test_convert_then_fit(folder) -> None:
         (["fit", "rows.zarr", "--out", "x.zarr", "--max-time", "nan"], "max_time should be finite and above zero"),
         (["convert", "s3://bucket/x.csv", "--out", "x.zarr"], "s3://bucket/x.csv is a URL, but files of rows or"),
         (["corpus", "s3://bucket/x.npz", "--out", "x.zarr"], "s3://bucket/x.npz is a URL, but files of rows or"),
+        (["fit", "memory://x.csv", "--out", "x.zarr"], "memory://x.csv is a URL, but files of rows or"),
         (["fit", "github://a/rows.zarr", "--out", "x.zarr"], "github://a/rows.zarr cannot be read with only its URL"),
         (["fit", "rows.zarr", "--out", "x.zarr", "--scheduler", "nope"], "should look like tcp://127.0.0.1:8786"),
         (["fit", "rows.zarr", "--out", "x.zarr", "--scheduler", ""], "should look like tcp://127.0.0.1:8786"),

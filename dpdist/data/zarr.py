@@ -25,7 +25,7 @@ from dpdist.core.places.connections import SCHEMES, is_object_url
 from dpdist.core.places.zarr_store import zarr_store
 from dpdist.data.base import Partition, Partitioning, TableSource, Weights, cut_rows
 from dpdist.data.columns import as_names
-from dpdist.data.files import refuse_other_folder
+from dpdist.data.files import ENDINGS, ending_of, refuse_other_folder, refuse_url
 from dpdist.models.families.base import Rows
 
 #: Name of the array of rows in a group with several.
@@ -94,6 +94,8 @@ class ZarrSource(TableSource):
             raise
         except (FileNotFoundError, KeyError, ValueError) as error:
             refuse_other_folder(path)
+            if ending_of(path) in ENDINGS:
+                refuse_url(path)
             if isinstance(error, json.JSONDecodeError):
                 raise CorruptDataError(f"the metadata of {path} are damaged ({error}). {RESTORE}") from error
             raise InputError(
