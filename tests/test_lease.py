@@ -178,6 +178,30 @@ def test_a_process_that_was_given_the_id_of_the_owner_is_not_the_owner(tmp_path)
         sleeper.communicate(b"\n")
 
 
+def test_an_owner_that_the_system_hides_is_refused_until_it_is_silent(tmp_path, monkeypatch, quick) -> None:
+    place, owner, said = LocalPlace(tmp_path / "run"), another_process(), []
+    place.create("leases/000001.json", written_by(owner))
+    (tmp_path / "proc/sys/kernel/random").mkdir(parents=True)  # as where /proc hides the processes of others
+    (tmp_path / "proc/sys/kernel/random/boot_id").symlink_to("/proc/sys/kernel/random/boot_id")
+    (tmp_path / "proc/self").symlink_to("/proc/self")
+    (tmp_path / f"proc/{os.getpid()}").symlink_to("/proc/self")
+    monkeypatch.setattr(lease, "_PROC", tmp_path / "proc")
+    assert process_began(owner.pid) == 0
+    assert process_began(os.getpid()) != 0
+    assert worked_on(place) is None
+    timer = threading.Timer(SILENCE / 3, place.replace, ("leases/000001.json", written_by(owner, 1)))
+    timer.start()
+    with pytest.raises(LeaseHeldError, match=f"process {owner.pid}"):
+        take_lease(place, say=said.append)
+    timer.join()
+    assert len(said) == 1
+    taken = take_lease(place)
+    assert (taken.number, taken.usurped) == (2, True)
+    taken.release()
+    place.replace("leases/000002.json", written_by(owner._replace(pid=2**22 + 1)))
+    assert worked_on(place) is False, "there is no such process"
+
+
 def test_a_copy_of_a_run_is_not_its_owners(tmp_path, quick) -> None:
     place, sleeper = LocalPlace(tmp_path / "run"), subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1)
     owner = this_process()._replace(pid=sleeper.pid, began=process_began(sleeper.pid))

@@ -246,17 +246,17 @@ def worked_on(place: Place) -> bool | None:
 
 
 def only_silence_tells(place: Place, found: Beat) -> bool:
-    """Whether only silence can show that the owner of a lease is dead: it is on another machine, or works on the
-    original of this copied place, and did not release the lease."""
+    """Whether only silence can show that the owner of a lease is dead: it is on another machine, works on the original
+    of this copied place, or is a process that this user may not inspect, and did not release the lease."""
     here = found["owner"]["machine"] == _machine() and found.get("place", place.identity) == place.identity
-    return not here and not _is_over(found)
+    return not _is_over(found) and (not here or is_hidden(found["owner"]["pid"]))
 
 
 def _is_over(found: Beat) -> bool:
     """Whether it is known at once that the owner of a lease is dead, released it, or is this process."""
     owner, here = Owner(**found["owner"]), this_process()
-    gone = owner.machine == here.machine and (owner == here or process_began(owner.pid) != owner.began)
-    return found["released"] or gone
+    other = process_began(owner.pid) != owner.began and not is_hidden(owner.pid)
+    return found["released"] or (owner.machine == here.machine and (owner == here or other))
 
 
 def describe(found: Beat | None) -> str:
@@ -281,6 +281,19 @@ def process_began(pid: int) -> int:
     except OSError:
         return 0
     return 0 if fields[0] == "Z" else int(fields[19])
+
+
+def is_hidden(pid: int) -> bool:
+    """Whether a process exists on this machine that this user cannot look up, as ``/proc`` may hide those of others."""
+    if not _PROC.is_dir() or os.access(_PROC / f"{pid}/stat", os.R_OK):
+        return False
+    try:
+        os.kill(pid, 0)  # signal 0 only asks
+    except PermissionError:
+        return True
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _machine() -> str:

@@ -19,7 +19,7 @@ from typing import ClassVar
 from dpdist.cluster.kinds.base import ClusterConfig
 from dpdist.cluster.submission.base import Job, JobState, Submitter, checked_name, made_folder, open_private
 from dpdist.core.errors import InputError
-from dpdist.core.lease import process_began
+from dpdist.core.lease import is_hidden, process_began
 
 #: Signals that are reset to their defaults in the coordinator.
 _SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGPIPE]
@@ -57,6 +57,8 @@ class ProcessSubmitter(Submitter[ClusterConfig]):
             return JobState.UNKNOWN, f"runs on {host}: check it there"
         if _lives(number, began):
             return JobState.RUNNING, f"process {number}"
+        if is_hidden(number):
+            return JobState.UNKNOWN, f"process {number} belongs to another user: check it as that user"
         with contextlib.suppress(ChildProcessError):  # only the parent process can read the exit status, and only once
             found, status = os.waitpid(number, os.WNOHANG)
             if found:
