@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 
+import dask
 import psutil
 import pytest
 from distributed import Status
@@ -49,6 +50,23 @@ def test_workers_of_a_cluster_that_cannot_be_used_do_not_stay(monkeypatch: pytes
         local_backend(1)
     stay = [each for each in psutil.Process().children(recursive=True) if each not in before and _works(each)]
     assert not stay, f"as long as somebody holds {caught.value!r}"
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ({"distributed.comm.require-encryption": True}, "TLS expects"),
+        ({"temporary-directory": "/proc/nowhere"}, "No such file or directory: '/proc/nowhere'"),
+        ({"distributed.comm.timeouts.connect": "0ms"}, "Timed out trying to connect to tcp://127.0.0.1"),
+        ({"distributed.nanny.preload": ["nowhere.at_all"]}, "No module named 'nowhere'"),
+    ],
+)
+def test_settings_of_dask_that_prevent_a_start_are_told_in_a_sentence(setting: dict[str, object], told: str) -> None:
+    with (
+        dask.config.set(setting),
+        pytest.raises(InputError, match=rf"^worker processes cannot be started .*\(.*{told}.*\); .* with --serial"),
+    ):
+        local_backend(1)
 
 
 def signals_blocked() -> set[int]:

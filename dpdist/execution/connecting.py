@@ -17,7 +17,7 @@ from distributed.deploy.cluster import Cluster
 from distributed.threadpoolexecutor import thread_state
 from distributed.utils import LoopRunner
 
-from dpdist.core.errors import InputError
+from dpdist.core.errors import DpdistError, InputError
 from dpdist.core.waiting import try_until
 from dpdist.execution.dask import DaskBackend
 from dpdist.execution.faults import TaskLimits
@@ -62,10 +62,32 @@ def local_backend(
     workers : number of processes; default: one a core
     memory_limit : per worker, as in Dask
     limits : of waiting times and tries
+
+    Raises
+    ------
+    InputError
+        If they cannot be started, for example because of Dask's own settings.
     """
     count, limits = workers or len(os.sched_getaffinity(0)), limits or TaskLimits()
-    with environment(WORKER_ENVIRONMENT), dask.config.set(worker_settings(limits.stuck_after)):
-        return backend_on(PersistentCluster(count, memory_limit), limits, count)
+    try:
+        with environment(WORKER_ENVIRONMENT), dask.config.set(worker_settings(limits.stuck_after)):
+            return backend_on(PersistentCluster(count, memory_limit), limits, count)
+    except DpdistError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"worker processes cannot be started on this machine ({_cause(error)}); check the settings of Dask, which "
+            "are in its files and in variables that begin with DASK_, or use this process only, with --serial or "
+            "backend=dpdist.execution.SerialBackend()."
+        ) from error
+
+
+def _cause(error: BaseException) -> str:
+    """The message of the innermost cause of an error that has one."""
+    told, inner = str(error), error.__cause__
+    while inner is not None:
+        told, inner = str(inner) or told, inner.__cause__
+    return " ".join((told or type(error).__name__).split()).rstrip(".")
 
 
 def backend_on(cluster: Cluster, limits: TaskLimits, workers: int = 0) -> DaskBackend:
