@@ -17,7 +17,7 @@ from scipy import special
 from scipy.special import softmax
 
 from dpdist.kernels.divide import divide_rows
-from dpdist.kernels.jit import jit
+from dpdist.kernels.jit import _OfUser, jit
 from dpdist.kernels.packed import (
     fill_scatter,
     pack_gradient,
@@ -373,6 +373,16 @@ def test_a_kernel_that_cannot_be_stored_is_used_all_the_same(monkeypatch) -> Non
 
     monkeypatch.setattr("numba.core.caching.IndexDataCacheFile._save_data", full)
     assert jit(lambda x: 2 * x)(3) == 6
+
+
+def test_without_any_folder_for_kernels_they_are_compiled_with_a_warning(monkeypatch) -> None:
+    """As for a user without a home, of a package that another user installed."""
+    monkeypatch.setattr("dpdist.kernels.jit._Kept._locator_classes", (_OfUser,))
+    monkeypatch.setenv("HOME", "/proc/nowhere")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    with pytest.warns(UserWarning, match="compiled functions cannot be stored.*Set NUMBA_CACHE_DIR"):
+        compiled = jit(lambda x: 2 * x)
+    assert compiled(3) == 6
 
 
 METHOD = """

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import multiprocessing
 import re
 import sys
+import warnings
 from collections.abc import Iterator
 from functools import cache
 from inspect import Signature, signature
@@ -26,6 +28,11 @@ from numba.extending import overload_method
 
 Function = TypeVar("Function")
 
+#: Shown once, because each kernel gives the same warning at the same line, and not by workers.
+_NOT_STORED = (
+    "compiled functions cannot be stored, so every process compiles them again, which takes up to a minute: neither "
+    "the folder of dpdist nor the home folder can be written to. Set NUMBA_CACHE_DIR to a folder that can."
+)
 _IMPORT = re.compile(r"^(?:from|import) (?:[\w.]*\.)?(\w+)", re.MULTILINE)
 
 
@@ -126,8 +133,13 @@ def _named_tuples(kind: Any) -> Iterator[type]:
 
 def _kept(function: Any, **options: Any) -> Any:
     compiled = numba.njit(nogil=True, error_model="numpy", **options)(function)
-    if not config.DISABLE_JIT:
+    if config.DISABLE_JIT:
+        return compiled
+    try:
         compiled._cache = _Cache(function)
+    except RuntimeError:  # a package that others installed, for a user without a home
+        if multiprocessing.parent_process() is None:
+            warnings.warn(_NOT_STORED, stacklevel=1)
     return compiled
 
 
