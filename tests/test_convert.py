@@ -255,13 +255,19 @@ def test_whole_numbers_that_count_columns_are_a_row_or_refused(tmp_path, out, fi
         written(source, out)
 
 
-@pytest.mark.parametrize("first", ["2019,2020,2021,2022", "400,402,404,406", "1,2,3,4"])
+@pytest.mark.parametrize("first", ["2018,2019,2020,2021,2022,2023", "400,402,404,406,408,410", "1,2,3,4,5,6"])
 def test_years_and_wavelengths_above_numbers_are_names(tmp_path, out, first):
-    found = written(write_text(tmp_path / "rows.csv", f"{first}\n0.5,1.5,2,3\n"), out)
-    assert_array_equal(found[:], [[0.5, 1.5, 2, 3]])
+    found = written(write_text(tmp_path / "rows.csv", f"{first}\n0.5,1.5,2,3,4,5\n"), out)
+    assert_array_equal(found[:], [[0.5, 1.5, 2, 3, 4, 5]])
     assert found.attrs["dpdist_columns"] == first.split(",")
     with pytest.raises(InputError, match=r"either a row or column names; got .*, which may be either\. Write other"):
-        written(write_text(tmp_path / "whole.csv", f"{first}\n7,3,5,9\n"), tmp_path / "whole.zarr")
+        written(write_text(tmp_path / "whole.csv", f"{first}\n7,3,5,9,1,1\n"), tmp_path / "whole.zarr")
+
+
+@pytest.mark.parametrize("first", ["4,6,8,10", "3,3,3,3,3,3", "1,2,3,5,6,7"])
+def test_whole_numbers_that_may_be_a_row_are_one(tmp_path, out, first):
+    found = written(write_text(tmp_path / "rows.csv", f"{first}\n{'0.5,' * first.count(',')}1\n"), out)
+    assert_array_equal(found[0], [float(cell) for cell in first.split(",")])
 
 
 def test_an_index_that_pandas_wrote_is_left_out(tmp_path, out, rows):

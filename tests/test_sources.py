@@ -225,7 +225,7 @@ def test_a_fingerprint_changes_with_shape_type_weights_and_partitions() -> None:
         (np.ones((2, 0)), r"has 0 feature\(s\) .* at least one row and one column\."),
         (None, "should be a path, or an array with one row per observation; got None"),
         (np.array([["a", 1.0]], dtype=object), r"should be numbers; .*Encode or drop columns of other types\."),
-        (pd.DataFrame({"a": [1.0], "b": ["x"]}), r"should be numbers; .*Encode or drop columns of other types\."),
+        (pd.DataFrame({"a": [1.0], "b": ["x"]}), r"column 'b' should hold numbers; .*Encode it, or leave it out\."),
         (np.array([["1", "2"]]), r"should contain real numbers; got dtype <U1\. Convert them to float first\."),
         (np.ones((2, 2), dtype=complex), r"should contain real numbers; Complex data not supported\."),
         ([[1.0, 2.0], [3.0]], "should be numbers; "),

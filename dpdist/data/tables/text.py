@@ -33,6 +33,8 @@ _THOUSANDS = r"\s*[-+]?[1-9]\d{0,2}\.\d{3}\s*"
 _INTEGER = re.compile(r"\s*[-+]?\d+\s*")
 #: Least number of columns at which a line 0, 1, 2 and so on is unlikely to be a row of integers by chance.
 _TELLING = 4
+#: The same for a line of whole numbers in other even steps.
+_STEADY = 6
 #: Number of lines from which the format of a file is detected.
 _LOOKED_AT = 50
 #: Options of pandas to leave cells as they are written.
@@ -202,7 +204,7 @@ def _names_columns(cells: list[list[str]], decimal: str, path: Path) -> bool:
     """Whether the first of some lines names the columns.
 
     It does if a cell is not a number, or if the cells are pandas' names of unnamed columns: 0, 1, 2 and so on; or if
-    four or more cells count on in other even steps, as years and wavelengths do.
+    enough cells count on in other even steps, as years and wavelengths do.
 
     Raises
     ------
@@ -230,7 +232,7 @@ def _names_columns(cells: list[list[str]], decimal: str, path: Path) -> bool:
 
 def _count_on(cells: list[str]) -> bool:
     """Whether cells are so many whole numbers in even steps that they are unlikely to be a row by chance."""
-    if len(cells) < _TELLING or not all(map(_INTEGER.fullmatch, cells)):
+    if len(cells) < _STEADY or not all(map(_INTEGER.fullmatch, cells)):
         return False
     steps = {int(after) - int(before) for before, after in pairwise(cells)}
     return len(steps) == 1 and steps != {0}
