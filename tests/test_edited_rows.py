@@ -16,6 +16,7 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
+from sklearn.base import clone
 
 import dpdist
 from dpdist.core.errors import CheckpointError
@@ -223,7 +224,7 @@ def test_a_fingerprint_changes_with_any_row_and_its_own_partition_alone(row) -> 
 def test_a_checked_source_is_its_source_in_all_else(tmp_path) -> None:
     for kind in ("weighted zarr", "csr"):
         source = SOURCES[kind](tmp_path, REAL)
-        seen = CheckedSource(source, source.fingerprint()[DIGESTS], "run.zarr")
+        seen = CheckedSource(source, source.fingerprint()[DIGESTS], "the fit")
         assert (seen.shape, seen.label, seen.sparse, seen.identity()) == (
             source.shape,
             source.label,
@@ -240,6 +241,26 @@ def test_a_checked_source_is_its_source_in_all_else(tmp_path) -> None:
                 theirs.label,
             )
             assert mine.digest() == theirs.digest()
+
+
+# After a fit
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda model: model.labels_, lambda model: model.tree(), lambda model: model.cut(1).labels_]
+)
+@pytest.mark.parametrize("model", [dpdist.DPMixture(max_laps=3), dpdist.DPMixture(n_init=2, max_laps=2), dpdist.SVA()])
+@pytest.mark.parametrize("edit", [True, False])
+def test_rows_edited_after_the_fit_are_not_taken_for_those_of_the_fit(model, ask, edit) -> None:
+    rows = REAL.copy()
+    fitted = clone(model).fit(rows)
+    fitted.tree(REAL)
+    rows[1000, 1] += edit
+    if edit:
+        with pytest.raises(CheckpointError, match=r"the data changed since the fit: .* has other rows or weights"):
+            ask(fitted)
+    else:
+        ask(fitted)
 
 
 # What is seen at once

@@ -41,18 +41,18 @@ _CHECKED: set[tuple[str, int]] = set()
 
 
 class Expected(NamedTuple):
-    """The expected contents of a partition of a resumed run.
+    """The expected contents of a partition that was read before.
 
     Parameters
     ----------
     digest : of the original rows
-    session : identifies the resumption, because the data may change between two
-    run : name of the run in messages
+    session : identifies the use of the data since then, because they may change between two
+    since : when the digest was taken, in messages
     """
 
     digest: str
     session: str
-    run: str
+    since: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,8 +86,8 @@ class Partition(ABC):
         if expected is not None and (expected.session, self.index) not in _CHECKED:
             if digest_of_rows(rows, weights) != expected.digest:
                 raise CheckpointError(
-                    f"the data changed since the checkpoint in {expected.run}: {self.label} has other rows or weights "
-                    "than at the start of the run. Restore the data, or start a new run."
+                    f"the data changed since {expected.since}: {self.label} has other rows or weights than before. "
+                    "Restore the data, or start a new run."
                 )
             _CHECKED.add((expected.session, self.index))
         return rows, weights

@@ -1,4 +1,4 @@
-"""Rows of a resumed run, verified partition by partition when they are first read again."""
+"""Rows that were read before, verified partition by partition when they are first read again."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from dpdist.data.base import Expected, Partition, Source
 
 
 class CheckedSource(Source):
-    """The data of a resumed run.
+    """Data that were read before, and are verified when they are read again.
 
     Parameters
     ----------
     source : the current data, cut as before
-    digests : of all partitions when the run began, or of some of them, by index
-    run : name of the run in messages
+    digests : of all partitions at that time, or of some of them, by index
+    since : what the data may have changed since, in messages
     """
 
-    def __init__(self, source: Source, digests: Sequence[str] | Mapping[int, str], run: str) -> None:
+    def __init__(self, source: Source, digests: Sequence[str] | Mapping[int, str], since: str) -> None:
         self.shape, self.label, self.sparse, self.weights = source.shape, source.label, source.sparse, source.weights
         self.names = source.names
         known, session = digests if isinstance(digests, Mapping) else dict(enumerate(digests)), uuid.uuid4().hex
         self.digests = None if isinstance(digests, Mapping) else tuple(digests)
-        self._source, self._expected = source, {i: Expected(each, session, run) for i, each in known.items()}
+        self._source, self._expected = source, {i: Expected(each, session, since) for i, each in known.items()}
 
     @cached_property
     def partitions(self) -> list[Partition]:

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpdist.core.checks import COUNT, FLAG
 from dpdist.core.errors import InputError
 from dpdist.data import Source, is_dask
+from dpdist.data.checked import CheckedSource
 from dpdist.estimators.fitted import Asks, Estimator, RandomState, default_backend, seed_of
 from dpdist.inference.hierarchy.cut import Cut, cut
 from dpdist.inference.hierarchy.growing import grow_tree
@@ -112,7 +113,8 @@ class Clustering(DensityMixin, Estimator[Asks]):
         """Labels of the fitted rows, (N,) int64, as from :meth:`predict`.
 
         They take another pass over the rows, so they are computed at the first access, from the rows of the fit. The
-        estimator holds a reference to these; copies, pickles and saved models do not.
+        estimator holds a reference to these; copies, pickles and saved models do not. Raises :class:`CheckpointError`
+        if the rows changed since the fit.
         """
         return self.predict(self._rows_of_fit("labels_", "predict(x)"))
 
@@ -252,14 +254,16 @@ class Clustering(DensityMixin, Estimator[Asks]):
         raise AttributeError(f"this family has no {asked}; use components_, which has {', '.join(described)}.")
 
     def _rows_of_fit(self, told: str, otherwise: str) -> object:
-        """The rows of the fit; raises :class:`AttributeError`, whose message begins with `told`, if none are held."""
+        """The rows of the fit, verified as they are read; raises :class:`AttributeError`, whose message begins with
+        `told`, if none are held."""
         check_is_fitted(self)
         if "_rows" not in self.__dict__:
             raise AttributeError(
                 f"{told} needs the rows of the fit, which only an estimator that was fitted in this process to all "
                 f"rows at once keeps. Use {otherwise}."
             )
-        return self._rows
+        rows = self._rows
+        return rows if rows.digests is None else CheckedSource(rows, rows.digests, "the fit")
 
     def _show(self) -> None:
         predictor = self._predictor

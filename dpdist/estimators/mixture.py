@@ -95,7 +95,7 @@ class Mixture(Clustering[FitSpec]):
                 best = max(best, self._fitted_by(method, replace(spec, random_state=key), source), key=_bound_of)
         finally:  # also if a later run is interrupted: self._laps adopted that run's last lap, which is not the best
             self.adopt(best.problem, best.fitted, best.history, best.chosen)
-            self._rows = source
+            self._rows = best.source
         self._warn_of_the_end(best, 3)
         return self
 

@@ -140,7 +140,7 @@ def _same_data(source: Source, store: PreparationStore) -> CheckedSource:
     source = cut_as_before(source, store.told["identity"])
     require_same_identity(store.told["identity"], source, path)
     warn_of_versions(store.told["versions"])
-    return CheckedSource(source, digests_kept(store), path)
+    return CheckedSource(source, digests_kept(store), f"the checkpoint in {path}")
 
 
 def _tell_if_wide(source: Source, parts: str) -> None:

@@ -332,7 +332,7 @@ class GenerationStore(Holder):
         digests = digests_in(before)
         del before[DIGESTS]
         require_same_identity(before, source, self.path)
-        checked = CheckedSource(source, digests, self.path)
+        checked = CheckedSource(source, digests, f"the checkpoint in {self.path}")
         checked.glance()
         warn_of_versions(self.attributes["versions"])
         return checked
