@@ -64,7 +64,7 @@ def test_workers_of_a_cluster_that_cannot_be_used_do_not_stay(monkeypatch: pytes
 def test_settings_of_dask_that_prevent_a_start_are_told_in_a_sentence(setting: dict[str, object], told: str) -> None:
     with (
         dask.config.set(setting),
-        pytest.raises(InputError, match=rf"^worker processes cannot be started .*\(.*{told}.*\); .* with --serial"),
+        pytest.raises(InputError, match=rf"^worker processes cannot be started .*\(.*{told}.*\); .* fit --serial\.$"),
     ):
         local_backend(1)
 

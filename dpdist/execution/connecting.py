@@ -77,8 +77,7 @@ def local_backend(
     except Exception as error:
         raise InputError(
             f"worker processes cannot be started on this machine ({_cause(error)}); check the settings of Dask, which "
-            "are in its files and in variables that begin with DASK_, or use this process only, with --serial or "
-            "backend=dpdist.execution.SerialBackend()."
+            "are in its files and in variables that begin with DASK_, or use none, as in: dpdist fit --serial."
         ) from error
 
 
