@@ -396,7 +396,7 @@ def test_clusters_of_which_no_two_parts_pay_are_found_from_one() -> None:
 
 def test_answers_of_a_questionnaire_are_found_from_one_as_from_many() -> None:
     """To part one answer from the others does not pay, to part several does."""
-    common, own = np.random.default_rng(0).normal(size=(300, 6))[:, :1], np.random.default_rng(1).normal(size=(300, 5))
+    common, own = np.random.default_rng(0).normal(size=(200, 6))[:, :1], np.random.default_rng(1).normal(size=(200, 5))
     rows = np.clip(np.rint(2 + common + own), 0, 4)
     one, many = (dpdist.DPMixture(initial=start, random_state=0).fit(rows) for start in ("one", "k-means++"))
     assert one.n_components_ > 1

@@ -70,7 +70,8 @@ def test_benchmark_prints_what_it_promises(name: str, tmp_path: Path) -> None:
     assert any(re.fullmatch(PROMISED[name], line) for line in lines), lines
 
 
-@pytest.mark.parametrize("shared", smoke(False, True), ids=["no data", "shared data"])
+@pytest.mark.slow
+@pytest.mark.parametrize("shared", [False, True], ids=["no data", "shared data"])
 def test_mnist_leaves_pictures_and_a_table_of_all_methods(shared: bool, tmp_path: Path) -> None:
     run("mnist/run.py", tmp_path, *([] if shared else ["--data", str(tmp_path / "absent")]))
     for picture in ("traces.png", "gallery.png"):
