@@ -1,4 +1,4 @@
-"""Laws of data that were edited while a run rested: any one row is noticed in the first lap after it goes on."""
+"""Laws of data that were edited while a run rested, or after a fit: any one row is noticed when it is read again."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class PrecisionError(DpdistError, ArithmeticError):
 
 
 class CheckpointError(DpdistError, RuntimeError):
-    """A checkpoint is missing or damaged, belongs to another run, or has another format."""
+    """A checkpoint is missing or damaged, belongs to another run or has another format, or the data changed since."""
 
 
 class OutputExistsError(DpdistError, FileExistsError):
