@@ -2,7 +2,7 @@
 
 An arrangement that ends higher may start lower: moving a few rows out of a component costs almost nothing at first and
 never gains, while a good division often starts far below. So arrangements are compared by an extrapolation of their
-bound some steps ahead, and those that would stay below the current bound for many more steps are dropped.
+bound some steps ahead, and those that stagnate below the current bound are dropped.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpdist.inference.moves.sampled_rows import MOST_STEPS, SampledRows
+from dpdist.inference.moves.sampled_rows import STEP_GAIN, SampledRows
 
 #: Number of further steps, each with the last step's increase, in the extrapolation that compares arrangements.
 AHEAD = 5
@@ -28,14 +28,10 @@ class Rising(NamedTuple):
     elbo: float
     rise: float
 
-    def after(self, steps: int) -> float:
-        """The bound after further steps like the last one; infinite for an arrangement that was not refined yet."""
-        return self.elbo + steps * self.rise if np.isfinite(self.rise) else np.inf
-
     @property
     def outlook(self) -> float:
-        """The bound by which arrangements are compared."""
-        return self.after(AHEAD)
+        """The bound extrapolated :data:`AHEAD` steps; infinite for an arrangement that was not refined yet."""
+        return self.elbo + AHEAD * self.rise if np.isfinite(self.rise) else np.inf
 
 
 def contest(
@@ -52,12 +48,11 @@ def contest(
     sample : rows that the candidates divide
     candidates : statistics (M, F) of each; candidates with equal extrapolations keep their order
     stages : (number kept, steps) of each stage; those with the highest extrapolated bound are kept
-    least : a bound; candidates below it are dropped as soon as :data:`MOST_STEPS` further steps like the last one would
-        not reach it
+    least : a bound; candidates that stagnate below it are dropped at once
     among_credible : whether components that only fit the sample's own rows (:meth:`SampledRows.credible`) are removed
         after the first step of each stage
     """
-    rising = [Rising(stats, -np.inf, np.inf) for stats in candidates]
+    still, rising = STEP_GAIN * sample.rows, [Rising(stats, -np.inf, np.inf) for stats in candidates]
     tie = ALIKE * sample.rows
     for kept, steps in stages:
         rising = _ranked(rising, tie)[:kept]
@@ -67,7 +62,7 @@ def contest(
             found = sample.stepped([each.stats for each in rising])
             stats = [each.stats if step or not among_credible else sample.credible(each) for each in found]
             rising = [Rising(s, a.elbo, a.elbo - b.elbo) for s, a, b in zip(stats, found, rising, strict=True)]
-            rising = [each for each in rising if max(each.elbo, each.after(MOST_STEPS)) >= least]
+            rising = [each for each in rising if each.elbo >= least or each.rise >= still]
     return _ranked(rising, tie)
 
 
