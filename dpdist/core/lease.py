@@ -255,8 +255,12 @@ def only_silence_tells(place: Place, found: Beat) -> bool:
 def _is_over(found: Beat) -> bool:
     """Whether it is known at once that the owner of a lease is dead, released it, or is this process."""
     owner, here = Owner(**found["owner"]), this_process()
-    other = process_began(owner.pid) != owner.began and not is_hidden(owner.pid)
-    return found["released"] or (owner.machine == here.machine and (owner == here or other))
+    return found["released"] or (owner.machine == here.machine and (owner == here or _is_gone(owner)))
+
+
+def _is_gone(owner: Owner) -> bool:
+    """Whether a process of this machine has ended, as far as this user may tell."""
+    return process_began(owner.pid) != owner.began and not is_hidden(owner.pid)
 
 
 def describe(found: Beat | None) -> str:
@@ -288,9 +292,8 @@ def is_hidden(pid: int) -> bool:
     if not _PROC.is_dir() or os.access(_PROC / f"{pid}/stat", os.R_OK):
         return False
     try:
-        os.kill(pid, 0)  # signal 0 only asks
-    except PermissionError:
-        return True
+        with contextlib.suppress(PermissionError):
+            os.kill(pid, 0)  # signal 0 only asks
     except ProcessLookupError:
         return False
     return True

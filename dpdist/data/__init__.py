@@ -90,14 +90,14 @@ def as_source(data: object, weights: Weights = None, known: Names | None = None)
     if _is_of(data, "DataFrame", "polars"):  # polars converts times to numbers, in any unit
         for name, dtype in data.schema.items():
             if dtype.is_temporal():
-                raise _no_numbers(f"column '{name}'", dtype)
+                raise _no_numbers(f"column '{name}'", f"got {dtype}")
     if _is_of(data, "DataFrame", "pandas", "polars"):
         _require_exact(data)
     inner = getattr(data, "data", data) if type(data).__module__.startswith("xarray.") else data
     if _is_of(data, "DataFrame", "dask.dataframe"):
         for name, dtype in data.dtypes.items():
             if _of_values(dtype).kind not in "biuf":
-                raise _no_numbers(f"column '{name}'", dtype)
+                raise _no_numbers(f"column '{name}'", f"got {dtype}")
         inner = data.map_partitions(_exact_frame, meta=data._meta).to_dask_array(lengths=True)
         if inner.dtype.kind == "O":  # from columns of several dtypes, or nullable ones
             inner = inner.map_blocks(as_array, dtype=np.float64, meta=np.empty((0, 0)))
@@ -113,9 +113,9 @@ def as_source(data: object, weights: Weights = None, known: Names | None = None)
         raise
 
 
-def _no_numbers(name: str, dtype: object) -> InputError:
-    """The error about a column or variable of a dtype that is not numeric."""
-    return InputError(f"{name} should hold numbers; got {dtype}. Encode it, or leave it out.")
+def _no_numbers(name: str, told: str) -> InputKindError:
+    """The error about a column or variable that is not numeric, as `told`."""
+    return InputKindError(f"{name} should hold numbers; {told}. Encode it, or leave it out.")
 
 
 def _require_exact(frame: Any) -> None:
@@ -135,7 +135,7 @@ def _require_numbers(frame: Any) -> None:
         except InputKindError as error:
             told = str(error.__cause__).rstrip(".")
         if told:
-            raise InputKindError(f"column '{name}' should hold numbers; {told}. Encode it, or leave it out.")
+            raise _no_numbers(f"column '{name}'", told)
 
 
 def _of_values(dtype: Any) -> Any:
@@ -178,7 +178,7 @@ def _one_table(data: object) -> object:
         )
     for name, each in variables.items():
         if each.dtype.kind in "mM":
-            raise _no_numbers(f"variable '{name}'", each.dtype)
+            raise _no_numbers(f"variable '{name}'", f"got {each.dtype}")
     kinds = {each.dtype for each in variables.values()}
     for name, each in variables.items() if len(kinds) > 1 else ():
         if str(each.dtype) in ("int64", "uint64"):

@@ -74,7 +74,8 @@ def _as_csr(values: sparse.sparray) -> sparse.csr_array:
         _require_pointers(values.indptr, len(values.indices))
         _require_places(values)
     # Entries stored twice are added, and their sum may be beyond a small integer dtype.
-    narrow = values.dtype.kind in "iu" and not getattr(values, "has_canonical_format", True)
+    small = values.dtype.kind in "iu" and values.dtype.itemsize < 8
+    narrow = small and not getattr(values, "has_canonical_format", True)
     rows = sparse.csr_array(values.astype(np.int64) if narrow else values)
     if not rows.has_canonical_format:
         rows = rows.copy()
