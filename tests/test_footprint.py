@@ -42,6 +42,27 @@ def test_a_lap_takes_what_was_estimated_within_a_factor_of_two(rows, columns, co
     assert measured / 2 < estimated < 2 * measured
 
 
+@pytest.mark.parametrize("start", ["labels", "responsibilities", "model", "k-means++"])
+def test_a_start_holds_a_few_summaries_whatever_the_number_of_rows(start) -> None:
+    rows, columns, components = 12_000, 40, 300
+    x, labels = np.random.default_rng(0).normal(size=(rows, columns)), np.arange(rows) % components
+    initial, told = labels, {}
+    if start == "responsibilities":
+        initial = np.eye(components)[labels]
+    elif start == "model":  # of another family, so that rows are shared out
+        initial = DPMixture(DiagonalGaussian(), moves=[], max_laps=1, tolerance=0, initial=labels).fit(x)
+    elif start == "k-means++":
+        initial, told = start, {"initial_components": components}
+    model, source = DPMixture(Gaussian(), schedule=Memoized(1), initial=initial, **told), ArraySource(x, rows)
+    begun(DPMixture(initial=np.arange(40) % 2), ArraySource(x[:40]))  # what is compiled or imported once
+    tracemalloc.start()
+    begun(model, source)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    summary = 8 * components * (columns * (columns + 3) // 2 + 1)
+    assert peak < 6 * summary + 3 * x.nbytes
+
+
 def test_every_component_adds_its_part() -> None:
     problem, _, source = wide(400, 30, 1)
     one, two, three = (footprint(problem, source, k) for k in (10, 11, 12))

@@ -12,11 +12,12 @@ import typer
 from dpdist.cli.options import Options, split, with_settings
 from dpdist.cli.run_commands import Drop
 from dpdist.cluster.foreground import NOT_KEPT, backend_of
-from dpdist.cluster.terminal import OUTPUT
+from dpdist.cluster.terminal import MESSAGES, OUTPUT
 from dpdist.core.checks import one_of
 from dpdist.core.errors import InputError
 from dpdist.data import Source
 from dpdist.runs.config import Config, read_config
+from dpdist.runs.progress import say
 from dpdist.runs.specs.mixture import FitSpec
 
 #: Largest number of laps that are forecast, if none is given.
@@ -60,8 +61,9 @@ def plan(
 ) -> None:
     """Forecast the cost of a fit: time, memory, checkpoints, the bottleneck, and settings that would be faster.
 
-    Unit costs are measured on this machine, within seconds, on some of the rows or on drawn ones, with the settings of
-    the fit. --save-costs writes them to a file, and --costs reads a file that was written on this or another machine.
+    Unit costs are measured on this machine, on some of the rows or on drawn ones, with the settings of the fit. This
+    takes seconds, or a minute or two with a thousand components. --save-costs writes the costs to a file, and --costs
+    reads a file that was written on this or another machine.
     """
     from dpdist.report.forecast import plan_tables
     from dpdist.runs.methods import method_named
@@ -93,6 +95,8 @@ def plan(
         method_named(told.spec.method, told.holdout, source.names, told.tables)  # refuses wrong held-out rows
     cores = len(os.sched_getaffinity(0))
     laps = min(LAPS, told.spec.limits.max_laps or LAPS) if laps is None else laps
+    if known is None:
+        say(MESSAGES, f"measuring unit costs with {count} components")
     with backend_of(1 if known is None else None, None, known is not None, stopped=NOT_KEPT) as backend:
         found = planned(
             told.spec, source, count, workers or cores, laps, backend, known, None if workers else float(cores)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -123,27 +124,32 @@ def _pass_over_sample(posed: SVAProblem, drawn: Sample) -> SVAState:
 def _sums_under(problem: Problem, model: Predictor, rows: Rows, own: Rows, weights: np.ndarray) -> Summary:
     """Statistics of prepared rows with a model's responsibilities; `own` holds these rows as that model takes them."""
     family, log_volume, score = problem.model.family, problem.preparation.transform.log_volume, model.scorer()
-    parts = []
-    for part in blocks(len(weights), family.features(rows[:1]).shape[1]):
+
+    def summed(part: slice) -> Summary:
         block, own_weights = rows[part], weights[part]
         shares, entropy = share_out(score(own[part]), own_weights, 0.0)
         stats = weighted_product(shares, own_weights, family.features(block), int(np.count_nonzero(shares)))
-        base = float(own_weights @ (family.log_base_measure(block) + log_volume))
-        parts.append(Summary(stats, entropy, base))
-    return functools.reduce(operator.add, parts)
+        return Summary(stats, entropy, float(own_weights @ (family.log_base_measure(block) + log_volume)))
+
+    return _added(summed, blocks(len(weights), family.features(rows[:1]).shape[1]))
+
+
+def _added(summed: Callable[[slice], Summary], parts: Iterable[slice]) -> Summary:
+    """The sum of the summaries of parts of the rows; only two summaries, of K x F numbers, are held at a time."""
+    return functools.reduce(operator.add, map(summed, parts))
 
 
 def _sums_under_on_partition(partition: Partition, shared: tuple[Problem, Predictor]) -> Summary:
     problem, model = shared
     rows, weights, places = weighing_rows(partition)
     own = np.ones(rows.shape[0]) if weights is None else weights
-    parts = []
+
+    def summed(part: slice) -> Summary:
+        both = problem.preparation.apply(rows[part]), model.prepared(rows[part], partition.start + places[part])
+        return _sums_under(problem, model, *both, own[part])
+
     with one_thread():
-        for start in range(0, max(1, len(own)), BLOCK_ROWS):
-            part = slice(start, start + BLOCK_ROWS)
-            both = problem.preparation.apply(rows[part]), model.prepared(rows[part], partition.start + places[part])
-            parts.append(_sums_under(problem, model, *both, own[part]))
-    return functools.reduce(operator.add, parts)
+        return _added(summed, (slice(n, n + BLOCK_ROWS) for n in range(0, max(1, len(own)), BLOCK_ROWS)))
 
 
 def responsibility_start(problem: Problem, source: Source, backend: Backend, responsibilities: np.ndarray) -> Summary:
@@ -188,21 +194,27 @@ def _component_count(given: np.ndarray) -> int:
 
 
 def _sum_hard(problem: Problem, rows: Rows, owners: np.ndarray, weights: np.ndarray, components: int) -> Summary:
-    resp = np.zeros((len(owners), components))
-    resp[np.arange(len(owners)), owners] = 1.0
-    return _sum_soft(problem, rows, resp, weights)
+    def shares(part: slice) -> np.ndarray:
+        own = owners[part]
+        found = np.zeros((len(own), components))
+        found[np.arange(len(own)), own] = 1.0
+        return found
+
+    return _sum_soft(problem, rows, shares, weights)
 
 
-def _sum_soft(problem: Problem, rows: Rows, resp: np.ndarray, weights: np.ndarray) -> Summary:
+def _sum_soft(problem: Problem, rows: Rows, shares_of: Callable[[slice], np.ndarray], weights: np.ndarray) -> Summary:
+    """Statistics of rows whose responsibilities (n, K) are made block by block."""
     family, log_volume = problem.model.family, problem.preparation.transform.log_volume
-    parts = []
-    for part in blocks(len(weights), family.features(rows[:1]).shape[1]):
-        own, shares, features = weights[part], resp[part], family.features(rows[part])
+
+    def summed(part: slice) -> Summary:
+        own, shares, features = weights[part], shares_of(part), family.features(rows[part])
         logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
         stats = np.ascontiguousarray((features.T @ (own[:, None] * shares)).T)
         base = float(own @ (family.log_base_measure(rows[part]) + log_volume))
-        parts.append(Summary(stats, -own @ (shares * logs), base))
-    return functools.reduce(operator.add, parts)
+        return Summary(stats, -own @ (shares * logs), base)
+
+    return _added(summed, blocks(len(weights), family.features(rows[:1]).shape[1]))
 
 
 def _sum_given(partition: Partition, given: np.ndarray, shared: tuple[Problem, int]) -> Summary:
@@ -215,4 +227,4 @@ def _sum_given(partition: Partition, given: np.ndarray, shared: tuple[Problem, i
         prepared = problem.preparation.apply(rows)
         if given.ndim == 1:
             return _sum_hard(problem, prepared, given, own, components)
-        return _sum_soft(problem, prepared, given.astype(np.float64), own)
+        return _sum_soft(problem, prepared, lambda part: given[part].astype(np.float64), own)

@@ -1,4 +1,4 @@
-"""Unit costs of a run, measured in seconds: a few laps over some rows on each worker, a few tasks, a file.
+"""Unit costs of a run, measured: a few laps over some rows on each worker, a few tasks, a file.
 
 The laps use the settings and family of the run, on rows of its data or drawn ones, once with the given number of
 components and once with half as many, to separate costs that grow with components from constant ones. All workers run
@@ -31,7 +31,7 @@ from dpdist.inference.moves.sampling import Sampling
 from dpdist.inference.schedules import Memoized
 from dpdist.inference.state import State
 from dpdist.models.families.base import dense_rows
-from dpdist.runs.methods.mixture import MemoizedMixture
+from dpdist.runs.methods.mixture import MemoizedMixture, prepared_problem
 from dpdist.runs.planning.costs import UnitCosts
 from dpdist.runs.planning.unwritten import UnwrittenSource, drawn_rows
 from dpdist.runs.specs.mixture import FitSpec
@@ -116,7 +116,8 @@ def calibrate(spec: FitSpec, source: Source, components: int, backend: Backend) 
 
 def planned(spec: FitSpec, source: Source, components: int) -> Problem:
     """The problem of the run, prepared from some of its rows."""
-    return _begun(spec, _some_rows(spec, source, components), components, spec.candidates)[0]
+    rows = _some_rows(spec, source, components)
+    return prepared_problem(_calibrating(spec), _in_batches(rows), SerialBackend())
 
 
 # Laps
@@ -155,17 +156,24 @@ def _drawn_for(spec: FitSpec, rows: int, columns: int, components: int) -> np.nd
     raise refused
 
 
-def _begun(spec: FitSpec, rows: np.ndarray, components: int, candidates: Candidates) -> tuple[Problem, State, Source]:
+def _begun(spec: FitSpec, rows: np.ndarray, components: int) -> tuple[Problem, State, Source]:
     """The problem and first state of a fit that starts with `components` components, rows labelled by the nearest of
     evenly spaced rows."""
     means = rows[np.linspace(0, len(rows) - 1, components).astype(np.intp)].astype(np.float64)
     shift, each = 0.5 * (means * means).sum(axis=1), max(1, MOST_NUMBERS // components)
     labels = np.concatenate([(rows[n : n + each] @ means.T - shift).argmax(axis=1) for n in range(0, len(rows), each)])
     labels[np.linspace(0, len(rows) - 1, components).astype(np.intp)] = np.arange(components)
-    schedule = Memoized(batches=BATCHES)
-    asked = replace(spec, initial=labels, schedule=schedule, candidates=candidates, tolerance=0.0)
-    source = ArraySource(rows, partition_rows=-(-len(rows) // BATCHES))
-    return *MemoizedMixture().begin(asked, source, SerialBackend()), source
+    source = _in_batches(rows)
+    return *MemoizedMixture().begin(_calibrating(spec, labels), source, SerialBackend()), source
+
+
+def _calibrating(spec: FitSpec, initial: str | np.ndarray = "one") -> FitSpec:
+    """The settings of a run, with those of the measured laps."""
+    return replace(spec, initial=initial, schedule=Memoized(batches=BATCHES), tolerance=0.0)
+
+
+def _in_batches(rows: np.ndarray) -> Source:
+    return ArraySource(rows, partition_rows=-(-len(rows) // BATCHES))
 
 
 def _laps(spec: FitSpec, rows: np.ndarray, asked: list[tuple[int, Candidates]], backend: Backend) -> list[_LapCosts]:
@@ -177,12 +185,13 @@ def _laps(spec: FitSpec, rows: np.ndarray, asked: list[tuple[int, Candidates]], 
 
 
 def _laps_of_one(spec: FitSpec, rows: np.ndarray, asked: list[tuple[int, Candidates]]) -> list[_LapCosts]:
-    return [_lap(spec, rows, components, candidates) for components, candidates in asked]
+    starts = {components: _begun(spec, rows, components) for components in {each for each, _ in asked}}
+    return [_lap(*starts[components], components, candidates) for components, candidates in asked]
 
 
-def _lap(spec: FitSpec, rows: np.ndarray, components: int, candidates: Candidates) -> _LapCosts:
+def _lap(problem: Problem, state: State, source: Source, components: int, candidates: Candidates) -> _LapCosts:
     """Costs of the measured lap."""
-    problem, state, source = _begun(spec, rows, components, candidates)
+    problem = replace(problem, candidates=candidates)
     before, had, backend = spent(), components, _Searching()
     for step in MemoizedMixture().steps(problem, source, state, backend, None):
         if step.info is not None and step.info.lap == LAP:

@@ -84,6 +84,7 @@ def plan(
     check_density(spec.family, source)
     if (start := starting_model(spec, source)) is not None:
         check_count(spec, int(np.count_nonzero(start.mixture()[1].counts)))
+    check_count(spec, components)
     cut = MemoizedMixture().cut(spec, source)
     problem = planned(spec, cut, components)
     shape = shape_of(spec, problem, cut, components)
