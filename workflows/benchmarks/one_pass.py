@@ -24,7 +24,7 @@ FAMILIES: dict[str, type[Family]] = {
     "diagonal": DiagonalGaussian,
     "isotropic": IsotropicGaussian,
 }
-LAPS = 40
+LAPS, FEW_LAPS = 40, 12
 #: Nats a row by which a pass may be worse than a fit at the reduced size.
 NEAR = 0.5
 
@@ -32,7 +32,7 @@ NEAR = 0.5
 def data_sets(data: Path, small: bool) -> dict[str, np.ndarray]:
     """What is learned from, by name."""
     if small:
-        return {"clusters": draw_clusters(1_500, 4, 6, seed=0, apart=3.0)[0]}
+        return {"clusters": draw_clusters(800, 4, 6, seed=0, apart=3.0)[0]}
     found = {
         "iris": load_iris().data,
         "wine": load_wine().data,
@@ -55,6 +55,7 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--set", action="append", help="name of a data set; all by default")
     given = parser.parse_args()
+    laps = FEW_LAPS if given.small else LAPS
     for name, x in data_sets(given.data, given.small).items():
         if given.set and name not in given.set:
             continue
@@ -64,7 +65,7 @@ def main() -> None:
         for label, family in FAMILIES.items():
             passed = SVA(family(), random_state=0).fit(learned)
             priors = ("data", "clusters") if family.spreads else ("data",)
-            fits = [DPMixture(family(), prior=prior, random_state=0, max_laps=LAPS).fit(learned) for prior in priors]
+            fits = [DPMixture(family(), prior=prior, random_state=0, max_laps=laps).fit(learned) for prior in priors]
             scores = [float(np.mean(each.score_samples(held_out))) for each in (passed, *fits)]
             cells = zip((passed, *fits), scores, strict=True)
             row = [name, label, *(told for model, score in cells for told in (model.n_components_, f"{score:.3f}"))]
