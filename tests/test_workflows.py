@@ -46,7 +46,7 @@ PROMISED = {
     "small_data": rf"ratio +{RATIO}",
     "tomotopy_lda": r"dpdist +\d+ +2 +\d+\.\d +\d+ +-\d\.\d{4}",
     "outliers": r"5-D, 0\.02 +0 +20 +0\.\d{3} [01]\.\d{3} +.*",
-    "tree": rf"5000 +16( +{RATIO}){{5}} +1\.0000 +\d\.\de-1\d",
+    "tree": rf"2000 +16( +{RATIO}){{5}} +1\.0000 +\d\.\de-1\d",
     "starts": r"sva +(\d+|-) +(\d+|-) +(\d+|-) +-\d+\.\d{4} at \d+ s +\d+",
 }
 

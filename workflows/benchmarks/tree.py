@@ -31,7 +31,7 @@ class Size(NamedTuple):
     rounds: int
 
 
-FULL, SMALL = (Size(100_000, 16, 3), Size(1_000_000, 16, 3)), (Size(5_000, 16, 1),)
+FULL, SMALL = (Size(100_000, 16, 3), Size(1_000_000, 16, 3)), (Size(2_000, 16, 1),)
 CLUSTERS, LAPS = 20, 4
 
 
