@@ -44,8 +44,10 @@ def stored_clusters(folder: Path) -> str:
 
 #: All moves except regroups, which take four fifths of the time of a small run: for tests that do not concern moves.
 FEW_MOVES = (dpdist.Split(), dpdist.Merge(), dpdist.Delete())
-#: All moves, but with only one search per small group: for tests that concern moves, but not their results.
-ALL_MOVES = tuple(replace(move, searches=1) if isinstance(move, dpdist.Regroup) else move for move in MOVES)
+#: Regroups that search once, in small groups and few rows.
+_SHORT = {"largest": 3, "widest": 4, "rows": 400, "searches": 1}
+#: All moves, but with short searches: for tests that concern moves, but not their results.
+ALL_MOVES = tuple(replace(move, **_SHORT) if isinstance(move, dpdist.Regroup) else move for move in MOVES)
 
 
 def mixture(**parameters) -> dpdist.DPMixture:
