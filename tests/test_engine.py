@@ -171,7 +171,7 @@ def test_order_of_partitions_does_not_matter_to_a_batch_lap_beyond_rounding() ->
 @pytest.mark.parametrize("lookahead", [0, 1, 5])
 @pytest.mark.parametrize("schedule", [Memoized, Stochastic])
 def test_going_on_from_any_step_gives_the_same_bits(schedule, lookahead) -> None:
-    source = source_of(clusters(2))
+    source = source_of(clusters(2, 450), 50)
     few = {"sampling": Sampling(40), "moves": ALL_MOVES}  # so that only some rows are drawn
     model = mixture(schedule=schedule(4, lookahead), initial="k-means++", initial_components=3, **few)
     problem, state = begun(model, source)
@@ -231,7 +231,7 @@ def test_what_stands_in_for_unseen_batches_depends_on_the_batches_left_alone(see
 
 
 def test_only_the_seed_decides() -> None:
-    rows = clusters(4)
+    rows = clusters(4, 450)
     one, two, other = (mixture(random_state=s, max_laps=8, moves=ALL_MOVES).fit(source_of(rows)) for s in (3, 3, 4))
     assert one.elbo_ == two.elbo_ and (one.component_ids_ == two.component_ids_).all()
     assert (one.history_.elbo != other.history_.elbo).any()
@@ -319,10 +319,10 @@ def test_rows_without_weight_are_as_if_absent_from_a_whole_fit() -> None:
 
 
 def test_the_chances_of_a_lap_are_those_of_the_rows_of_its_components() -> None:
-    few, weights = Sampling(25), np.random.default_rng(1).choice([0.01, 1.0, 1e4], size=900)
-    rows = np.concatenate([rows_for("gaussian", np.random.default_rng(s), 4.0) for s in range(10)])
+    few, weights = Sampling(25), np.random.default_rng(1).choice([0.01, 1.0, 1e4], size=450)
+    rows = np.concatenate([rows_for("gaussian", np.random.default_rng(s), 4.0) for s in range(5)])
     source = source_of(rows, 90, weights)
-    model = mixture(sampling=few, initial=np.arange(900) % 7, schedule=Memoized(2), moves=ALL_MOVES)
+    model = mixture(sampling=few, initial=np.arange(450) % 7, schedule=Memoized(2), moves=ALL_MOVES)
     problem, state = begun(model, source)
     backend, accepted_at_all = RecordingBackend(), 0
     for _, (following, info) in zip(range(7), laps(problem, source, state, backend), strict=False):
