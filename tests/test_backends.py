@@ -106,6 +106,13 @@ def test_a_client_has_one_backend_for_as_long_as_it_is_used(dask_backend) -> Non
     assert isinstance(default_backend(), SerialBackend)
 
 
+@pytest.fixture(scope="module")
+def blocks() -> tuple[np.ndarray, dpdist.DPMixture]:
+    """Rows, and a fit of them in five partitions in this process."""
+    rows = clusters(1, rows=1500)
+    return rows, fitted(ArraySource(rows, partition_rows=300), SerialBackend())
+
+
 ARRAYS = {
     "held here": lambda rows: da.from_array(rows, chunks=(300, 3)),
     "persisted": lambda rows: (da.from_array(rows, chunks=(300, 3)) - 0).persist(),
@@ -119,9 +126,8 @@ ARRAYS = {
 @pytest.mark.filterwarnings("ignore:the dask.array is not persisted:UserWarning")
 @pytest.mark.parametrize("kind", ARRAYS)
 @pytest.mark.parametrize("dask_backend", [2], indirect=True)
-def test_a_dask_array_is_fitted_like_the_same_rows_wherever_its_blocks_are(dask_backend, kind) -> None:
-    rows = clusters(1, rows=1500)
-    serial = fitted(ArraySource(rows, partition_rows=300), SerialBackend())
+def test_a_dask_array_is_fitted_like_the_same_rows_wherever_its_blocks_are(dask_backend, blocks, kind) -> None:
+    rows, serial = blocks
     with dask_backend.client.as_current():
         array = ARRAYS[kind](rows)
         distributed = fitted(array, None)
@@ -132,9 +138,8 @@ def test_a_dask_array_is_fitted_like_the_same_rows_wherever_its_blocks_are(dask_
 
 
 @pytest.mark.parametrize("dask_backend", [2], indirect=True)
-def test_a_run_on_rows_that_a_cluster_holds_is_resumed_where_they_are(dask_backend, tmp_path) -> None:
-    rows = clusters(1, rows=1500)
-    whole = fitted(ArraySource(rows, partition_rows=300), SerialBackend())
+def test_a_run_on_rows_that_a_cluster_holds_is_resumed_where_they_are(dask_backend, blocks, tmp_path) -> None:
+    rows, whole = blocks
     with dask_backend.client.as_current():
         array = da.from_array(rows, chunks=(300, 3)).persist()
         for _, info in mixture(max_laps=4).iter_fit(array, checkpoint_path=tmp_path / "run.zarr"):
