@@ -239,6 +239,14 @@ def test_blanks_before_a_comma_make_it_no_decimal_comma(head, names, tmp_path) -
     assert (source.names, source.partitions[0].read()[0].tolist()) == (names, [[1, 25], [30, 4]])
 
 
+@pytest.mark.parametrize("part", ["\t", ";", "|"])
+def test_commas_in_names_of_columns_part_nothing(part, tmp_path) -> None:
+    (tmp_path / "rows.tsv").write_text(f"width, in cm{part}height, in cm, at noon\n1{part}2.5\n3{part}4\n")
+    source = as_source(tmp_path / "rows.tsv")
+    assert source.names == ("width, in cm", "height, in cm, at noon")
+    assert source.partitions[0].read()[0].tolist() == [[1, 2.5], [3, 4]]
+
+
 def test_a_name_of_two_words_is_of_one_column(tmp_path) -> None:
     (tmp_path / "rows.csv").write_text("sepal length\n1\n2\n")
     assert as_source(tmp_path / "rows.csv").names == ("sepal length",)

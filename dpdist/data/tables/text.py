@@ -135,13 +135,15 @@ def _parting(separator: str) -> dict[str, str | None]:
 
 def _separator(path: Path) -> str:
     """The separator of cells in the first line that is not empty or a comment: the one that leaves numbers with decimal
-    commas, or else the most frequent one outside of quotes; blanks, if the next line is numbers between blanks."""
+    commas, or else the most frequent one outside of quotes, among those that are as many in the next line, if there are
+    such; blanks, if the next line is numbers between blanks."""
     with _opened(path) as stream:
         texts = (line for each in stream for line in each.decode("utf-8-sig", errors="replace").splitlines())
         lines = list(islice((line for line in texts if line.strip() and not line.lstrip().startswith("#")), 2))
-    bare = re.sub(r'"[^"]*"', "", lines[0]) if lines else ""
+    bare, after = (re.sub(r'"[^"]*"', "", line) for line in [*lines, "", ""][:2])
     commas = (each for each in _SEPARATORS[1:] if each in bare and all(map(_COMMA.fullmatch, bare.split(each))))
-    found = next(commas, None) or max(_SEPARATORS, key=bare.count)
+    steady = [each for each in _SEPARATORS if 0 < bare.count(each) == after.count(each)]  # names may have commas
+    found = next(commas, None) or max(steady or _SEPARATORS, key=bare.count)
     return _BLANKS if found == _SEPARATORS[0] and lines and _are_numbers(lines[-1].split()) else found
 
 
