@@ -228,6 +228,10 @@ def test_a_fingerprint_changes_with_shape_type_weights_and_partitions() -> None:
         (pd.DataFrame({"a": [1.0], "b": ["x"]}), r"column 'b' should hold numbers; .*Encode it, or leave it out\."),
         (np.array([["1", "2"]]), r"should contain real numbers; got dtype <U1\. Convert them to float first\."),
         (np.ones((2, 2), dtype=complex), r"should contain real numbers; Complex data not supported\."),
+        (np.ones(3, dtype="f8,f8"), r"got a structured array with the fields f0, f1\. Convert it with numpy\.lib"),
+        (np.array(["a text", "b"]), r"should be numbers; .*a text.*\. Count the words of texts first, .*Vectorizer"),
+        (pd.Series(["a text", "b"]), r"should be numbers; .*'a text'\. Count the words of texts first, .*Vectorizer"),
+        ("rows.npz", r"If it holds rows in an array of NumPy, save this array alone as \.npy, with numpy\.save\."),
         ([[1.0, 2.0], [3.0]], "should be numbers; "),
         (
             sparse.csr_array(np.ones((2, 2), dtype=complex)),

@@ -193,9 +193,12 @@ def _stored(path: str, weights: Weights, known: Names | None) -> Source:
 
         return known_source(path, known, weights)
     if path.endswith((".npz", ".ldac", ".txt", ".txt.gz")):
+        rows = "is text with a table of numbers, rename it to end in .csv, whichever separator it has."
+        if path.endswith(".npz"):
+            rows = "holds rows in an array of NumPy, save this array alone as .npy, with numpy.save."
         raise InputError(
             f"{path} is not Zarr. If it contains documents, convert them with: dpdist corpus {path} --out corpus.zarr. "
-            "If it is text with a table of numbers, rename it to end in .csv, whichever separator it has."
+            f"If it {rows}"
         )
     if Path(path).is_file() and ending_of(path) != ".zarr":
         from dpdist.data.tables import check_file

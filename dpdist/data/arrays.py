@@ -118,11 +118,21 @@ def as_array(values: object) -> np.ndarray:
                 f"the data should be a path, or an array with one row per observation; got {shown(values)}. "
                 "Expected 2D array, got scalar array instead."
             )
+        if array.dtype.names:
+            raise InputError(
+                "the data should be a 2-D array of numbers; got a structured array with the fields "
+                f"{', '.join(array.dtype.names)}. Convert it with numpy.lib.recfunctions.structured_to_unstructured(x)."
+            )
+        if array.ndim == 1 and array.dtype.kind == "U":
+            array = array.astype(object)
         return _as_numbers(array) if array.dtype.kind == "O" else array
     except InputError:
         raise
     except (TypeError, ValueError) as error:
-        raise InputKindError(f"the data should be numbers; {error}. Encode or drop columns of other types.") from error
+        hint = "Encode or drop columns of other types."
+        if getattr(values, "ndim", 0) == 1:
+            hint = "Count the words of texts first, for example with scikit-learn's CountVectorizer()."
+        raise InputKindError(f"the data should be numbers; {error}. {hint}") from error
 
 
 def _as_numbers(array: np.ndarray) -> np.ndarray:
