@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
+import logging
 import os
 import signal
 
 import dask
 import psutil
 import pytest
-from distributed import Status
+from distributed import Status, worker, worker_state_machine
 
 from dpdist.core.errors import InputError
 from dpdist.execution import connecting, local
 from dpdist.execution.connecting import local_backend
 from dpdist.execution.local import PersistentNanny
+from dpdist.execution.preload import ENDINGS
 from dpdist.execution.settings import WORKER_ENVIRONMENT
 from tests.waiting import wait_until
 
@@ -38,6 +41,23 @@ def test_a_worker_that_is_started_again_has_the_environment_of_the_first() -> No
             return None
 
         assert wait_until(followed, lambda: "no worker followed") == given == WORKER_ENVIRONMENT
+
+
+def logged() -> list[bool]:
+    """Whether a worker logs what Dask says at its regular end, and anything else."""
+    logged = []
+    for name, ending in ENDINGS.items():
+        for message in (f"{ending}.", "memory is short"):
+            record = logging.LogRecord(name, logging.WARNING, "", 0, message, None, None)
+            logged.append(bool(logging.getLogger(name).filter(record)))
+    return logged
+
+
+def test_a_worker_that_is_ended_regularly_logs_nothing_of_it() -> None:
+    sources = map(inspect.getsource, (worker, worker_state_machine))
+    assert all(ending in source for ending, source in zip(ENDINGS.values(), sources, strict=True))  # as Dask writes it
+    with contextlib.closing(local_backend(1)) as backend:
+        assert list(backend.client.run(logged).values()) == [[False, True, False, True]]
 
 
 def test_workers_of_a_cluster_that_cannot_be_used_do_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
