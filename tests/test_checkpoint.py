@@ -248,7 +248,10 @@ def test_a_failed_write_leaves_the_last_good_generation(tmp_path, data_path, mon
     store = RunStore.open(run)
     store.lock()
     monkeypatch.setattr(*broken[when])
-    with pytest.raises(dpdist.CheckpointError, match=r"No space left.*the previous one is intact.*dpdist resume"):
+    with pytest.raises(
+        dpdist.CheckpointError,
+        match=r"No space left.*the previous one is intact.*repeat the command; a fit.*dpdist resume",
+    ):
         for _ in resumed(store, as_source(data_path), SerialBackend(), Limits(6)):
             pass
     monkeypatch.undo()

@@ -202,7 +202,8 @@ def _after_failure(place: Place, error: OSError) -> str:
     with contextlib.suppress(CheckpointError, ValueError, OSError):
         begun = _is_run(place)
     if begun:
-        return f"the previous one is intact. {remedy}, then run: dpdist resume {place.label}, or repeat the command"
+        again = f"{remedy}, then repeat the command; a fit that was stopped continues with: dpdist resume {place.label}"
+        return f"the previous one is intact. {again}"
     return f"nothing was stored there before. {remedy}, then start again."
 
 
