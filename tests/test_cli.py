@@ -335,6 +335,13 @@ def test_what_is_no_address_of_a_scheduler_is_refused_without_asking(address: st
         connect(address)
 
 
+def test_a_scheduler_that_needs_certificates_is_not_asked_without_them() -> None:
+    with pytest.raises(
+        dpdist.InputError, match=r"tls://127\.0\.0\.1:1 needs certificates, but there are none; name them"
+    ):
+        connect("tls://127.0.0.1:1")
+
+
 def test_who_never_answers_is_not_waited_for_any_longer_than_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         address = f"tcp://127.0.0.1:{mute.getsockname()[1]}"

@@ -123,9 +123,14 @@ def client_of(address: str, timeout: float = 10.0, security: Security | None = N
     Raises
     ------
     InputError
-        If the address is invalid (raised at once), or no scheduler answers in time.
+        If the address is invalid or needs certificates (raised at once), or no scheduler answers in time.
     """
     check_address(address)
+    if address.startswith("tls://") and (security or Security()).get_connection_args("client")["ssl_context"] is None:
+        raise InputError(
+            f"the scheduler at {address} needs certificates, but there are none; name them in Dask's settings "
+            "distributed.comm.tls, or in the [security] table of a file for dpdist submit --cluster."
+        )
 
     def meet() -> Client:
         LoopRunner().run_sync(_identity, address, security or Security(), timeout)  # a loop beside a notebook's own
@@ -139,7 +144,7 @@ def client_of(address: str, timeout: float = 10.0, security: Security | None = N
             if security is None
             else "Check that the scheduler is running and that its certificates were signed by the same authority."
         )
-        reason = str(error) or f"no answer within {timeout:g} s"
+        reason = _cause(error) if str(error) else f"no answer within {timeout:g} s"
         raise InputError(f"no Dask scheduler answers at {address} ({reason}). {advice}") from error
 
 
