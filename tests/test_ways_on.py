@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import time
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 import dpdist
 from dpdist.cli.root import app
 from dpdist.cluster import coordinator
+from dpdist.cluster.foreground import launcher_of
 from dpdist.cluster.running import AGAIN, drive
 from dpdist.cluster.submitted import Request, add_request
 from dpdist.core.errors import ClusterLostError, InputError, OutputExistsError
@@ -24,6 +26,7 @@ from dpdist.data import ArraySource, as_source
 from dpdist.execution import SerialBackend
 from dpdist.runs import passes
 from dpdist.runs.config import parse_config
+from dpdist.runs.events import Event, NoteEvent
 from dpdist.runs.limits import MAX_TIME
 from dpdist.runs.opening import gone_on, grow_stored_tree, source_of
 from dpdist.storage.checkpoint import RunStore
@@ -108,10 +111,27 @@ def test_another_cluster_gives_a_run_no_more_time() -> None:
             time.sleep(0.02)
             return super().total(*given)
 
-    sink = SimpleNamespace(tell=lambda event: None, end=lambda *said: None)
+    told: list[Event] = []
+    sink = SimpleNamespace(tell=told.append, end=lambda *said: None)
     fit = mixture(max_laps=60, max_time=0.5, tolerance=0.0, moves=[])
     run = drive(lambda backend: fit.prepare(clusters(0), backend=backend), Losing, sink)
     assert run.fitted.stop == MAX_TIME
+    notes = [event.sentence for event in told if isinstance(event, NoteEvent)]
+    losses = [
+        place for place, text in enumerate(notes) if text.startswith("the cluster was lost; a new one is started")
+    ]
+    assert losses and all(notes[place + 1].startswith("it is gone. Continuing") for place in losses)
+
+
+def test_dask_tells_nothing_of_its_client_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "dpdist.execution.connecting.connect", lambda address: logging.getLogger("distributed.client").level
+    )
+    before = logging.getLogger("distributed.client").level
+    try:
+        assert launcher_of(None, "tcp://127.0.0.1:1", False)() == logging.CRITICAL
+    finally:
+        logging.getLogger("distributed.client").setLevel(before)
 
 
 def test_a_pattern_is_kept_by_every_way_from_a_folder_whose_name_is_one(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import importlib
 import io
-import logging
 import re
 import sys
 import warnings
@@ -161,8 +160,6 @@ def _in_a_line(sentence: str) -> str:
 def _root(
     context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
 ) -> None:
-    for name in ("distributed", "distributed.client"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
     if version:
         OUTPUT.print(__version__, highlight=False)
         raise typer.Exit

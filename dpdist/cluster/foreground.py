@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 from collections.abc import Callable, Iterator
@@ -100,6 +101,7 @@ def _started(workers: int | None = None, scheduler: str | None = None) -> Backen
     """A connection to a running cluster, or a new local one; Dask, which takes long to import, is imported here."""
     from dpdist.execution.connecting import connect, local_backend
 
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # now, as importing Dask sets levels
     return local_backend(workers) if scheduler is None else connect(scheduler)
 
 

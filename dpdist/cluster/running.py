@@ -138,6 +138,8 @@ def drive(prepare: Callable[[Backend], Run], launch: Launch, sink: Sink) -> Run:
             if len(lost) > LOSSES:
                 _give_up(run, sink, error)
                 raise
+            wait = f"a new one is started, or met at the same address, within {PATIENCE / 60:g} minutes."
+            sink.tell(note(Happening.NOTE, f"the cluster was lost; {wait}"))
         except (KeyboardInterrupt, OrderedToEnd) as order:
             if run is not None:
                 run.leave()
