@@ -12,9 +12,9 @@ import numpy as np
 import dpdist
 
 rng = np.random.default_rng(2)
-angle = rng.uniform(0, 2 * np.pi, size=300)
-ring = 8 * np.stack([np.cos(angle), np.sin(angle)], axis=1) + 0.5 * rng.normal(size=(300, 2))
-blobs = rng.choice([-2.5, 2.5], size=(140, 1)) * [1.0, 0.4] + 0.6 * rng.normal(size=(140, 2))
+angle = rng.uniform(0, 2 * np.pi, size=200)
+ring = 8 * np.stack([np.cos(angle), np.sin(angle)], axis=1) + 0.5 * rng.normal(size=(200, 2))
+blobs = rng.choice([-2.5, 2.5], size=(100, 1)) * [1.0, 0.4] + 0.6 * rng.normal(size=(100, 2))
 x = np.concatenate([ring, blobs])
 model = dpdist.DPMixture(random_state=0).fit(x)
 print(f"{model.n_components_} clusters")
