@@ -150,7 +150,7 @@ def test_rows_without_weight_are_as_if_absent(make, seed, size) -> None:
 def test_rows_not_finite_are_named_even_without_weight(make) -> None:
     rows, weights = np.ones((40, 3)), np.ones(40)
     rows[7, 1], weights[5:9] = np.nan, 0.0
-    with pytest.raises(InputError, match=r"in 1 of 40 rows \(rows 7\)"):
+    with pytest.raises(InputError, match=r"in 1 of 40 rows \(row 7\)"):
         summary_of(make(rows), weights, partition_rows=10)
 
 

@@ -241,7 +241,7 @@ def test_a_copy_has_a_history_of_its_own() -> None:
 
 def test_gaps_of_a_data_frame_are_told_by_row_and_column() -> None:
     frame = pd.DataFrame({"a": pd.array([1.0, None, 3.0], dtype="Float64"), "b": [1.0, 2.0, 4.0]})
-    with pytest.raises(dpdist.InputError, match=r"NaN or infinity in 1 of 3 rows \(rows 1\).*column 'a'"):
+    with pytest.raises(dpdist.InputError, match=r"NaN or infinity in 1 of 3 rows \(row 1\).*column 'a'"):
         mixture().fit(frame)
 
 
@@ -348,7 +348,7 @@ def test_a_fit_with_as_many_components_as_may_be_converges_once_all_groups_were_
 
 
 BAD = [
-    ({}, np.array([[1.0, np.nan], [2.0, 3.0]]), r"NaN or infinity in 1 of 2 rows \(rows 0\)"),
+    ({}, np.array([[1.0, np.nan], [2.0, 3.0]]), r"NaN or infinity in 1 of 2 rows \(row 0\)"),
     ({}, np.zeros((0, 3)), "0 sample"),
     ({}, np.zeros(5), r"Reshape your data: x\.reshape\(1, -1\) if it is one row, x\.reshape\(-1, 1\) if"),
     ({}, np.array([["a", "b"]]), "real numbers"),

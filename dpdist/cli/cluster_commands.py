@@ -74,7 +74,7 @@ def stability(
         table.add_row(str(found.ids[k]), f"{found.mean[k]:.3f}", f"{found.jaccard[:, k].min():.3f}")
     OUTPUT.print(table)
     spread = f"{counts.min()} to {counts.max()} clusters, median {np.median(counts):g}; the model has {len(found.ids)}"
-    say(OUTPUT, f"{len(counts)} refits: {spread}; stored in {run}")
+    say(OUTPUT, f"{len(counts)} {'refit' if len(counts) == 1 else 'refits'}: {spread}; stored in {run}")
 
 
 class _Told:

@@ -102,10 +102,11 @@ def summarise_source(source: Source, backend: Backend, products: bool = False) -
     data_summary = backend.gathered("data summary", summarise_partition, *columns)
     if data_summary.bad:
         named = ", ".join(str(row) for row in data_summary.first_bad)
-        more = "" if data_summary.bad <= len(data_summary.first_bad) else ", ..."
+        named = named if data_summary.bad <= len(data_summary.first_bad) else f"{named}, ..."
+        kind = "row" if data_summary.bad == 1 else "rows"
         raise InputError(
-            f"{source.label} holds NaN or infinity in {data_summary.bad} of {source.shape[0]} rows (rows "
-            f"{named}{more}); every entry should be finite. NaN or infinity by column: "
+            f"{source.label} holds NaN or infinity in {data_summary.bad} of {source.shape[0]} rows ({kind} "
+            f"{named}); every entry should be finite. NaN or infinity by column: "
             f"{_lacking(data_summary, source)}. Drop or fill those rows, or leave columns out."
         )
     if not np.isfinite(data_summary.variance).all():
