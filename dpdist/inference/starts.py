@@ -135,7 +135,7 @@ def _sums_under(problem: Problem, model: Predictor, rows: Rows, own: Rows, weigh
 
 
 def _added(summed: Callable[[slice], Summary], parts: Iterable[slice]) -> Summary:
-    """The sum of the summaries of parts of the rows; only two summaries, of K x F numbers, are held at a time."""
+    """The sum of the summaries of parts of the rows; a few summaries, of K x F numbers, are held at a time."""
     return functools.reduce(operator.add, map(summed, parts))
 
 
