@@ -127,7 +127,7 @@ def test_unit_costs_are_those_of_a_lap_over_what_there_was_of_each(monkeypatch) 
     """Of a lap of known costs: 3 s of rows and 0.5 s more a component, 4 s of global steps a component, and so on."""
     spec = DPMixture(DiagonalGaussian()).spec()
 
-    def lap(_spec, _rows, count, _candidates) -> calibration._LapCosts:
+    def lap(_problem, _state, _source, count, _candidates) -> calibration._LapCosts:
         return calibration._LapCosts(3 + 0.5 * count, 0.0, 4.0 * count, 5.0 * count, 6.0 * count, count, 7.0, 800)
 
     monkeypatch.setattr(calibration, "_lap", lap)
