@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+from contextlib import nullcontext
 from dataclasses import fields, replace
 from itertools import pairwise
 
@@ -17,6 +18,7 @@ from scipy import sparse
 from typer.testing import CliRunner
 
 from dpdist import DPMixture, FiniteMixture
+from dpdist.cli import plan_command
 from dpdist.cli import root as cli
 from dpdist.core.errors import InputError
 from dpdist.data import ArraySource
@@ -310,6 +312,14 @@ def test_the_command_plans_the_cut_that_a_fit_has(tmp_path) -> None:
     run = mixture(schedule=Memoized(3)).prepare(tmp_path / "rows.npy", backend=SerialBackend())
     assert (told["partitions"], told["batches"]) == (len(run.source.partitions), 3)
     assert told["useful_workers"] == run.method.useful_workers(run.problem, told["partitions"])
+
+
+def test_the_command_says_that_it_measures(monkeypatch) -> None:
+    monkeypatch.setattr(plan_command, "backend_of", lambda *given, **told: nullcontext(SerialBackend()))
+    asked = ["plan", "--rows", "2000", "--columns", "2", "--components", "3", "--json"]
+    result = CliRunner().invoke(cli.app, asked, catch_exceptions=False)
+    assert result.stderr == "measuring unit costs with 3 components\n"
+    assert json.loads(result.stdout)["components"] == 3
 
 
 def test_workers_that_nobody_asked_for_share_the_cores_of_this_machine(tmp_path) -> None:
