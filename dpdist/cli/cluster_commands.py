@@ -14,6 +14,7 @@ from dpdist.cluster.foreground import KEPT, NOT_KEPT, Scheduler, Serial, Workers
 from dpdist.cluster.terminal import MESSAGES, OUTPUT
 from dpdist.inference.hierarchy.tree import Tree
 from dpdist.inference.stability import MAX_LAPS, REFITS
+from dpdist.runs.events import count_of
 from dpdist.runs.opening import grow_stored_tree, model_in, open_run, refit_stored, rows_model, source_of
 from dpdist.runs.progress import say
 
@@ -74,7 +75,7 @@ def stability(
         table.add_row(str(found.ids[k]), f"{found.mean[k]:.3f}", f"{found.jaccard[:, k].min():.3f}")
     OUTPUT.print(table)
     spread = f"{counts.min()} to {counts.max()} clusters, median {np.median(counts):g}; the model has {len(found.ids)}"
-    say(OUTPUT, f"{len(counts)} {'refit' if len(counts) == 1 else 'refits'}: {spread}; stored in {run}")
+    say(OUTPUT, f"{count_of(len(counts), 'refit')}: {spread}; stored in {run}")
 
 
 class _Told:

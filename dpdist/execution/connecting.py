@@ -126,14 +126,15 @@ def client_of(address: str, timeout: float = 10.0, security: Security | None = N
         If the address is invalid or needs certificates (raised at once), or no scheduler answers in time.
     """
     check_address(address)
-    if address.startswith("tls://") and (security or Security()).get_connection_args("client")["ssl_context"] is None:
+    known = security or Security()  # from Dask's settings
+    if address.startswith("tls://") and known.get_connection_args("client")["ssl_context"] is None:
         raise InputError(
             f"the scheduler at {address} needs certificates, but there are none; name them in Dask's settings "
             "distributed.comm.tls, or in the [security] table of a file for dpdist submit --cluster."
         )
 
     def meet() -> Client:
-        LoopRunner().run_sync(_identity, address, security or Security(), timeout)  # a loop beside a notebook's own
+        LoopRunner().run_sync(_identity, address, known, timeout)  # a loop beside a notebook's own
         return Client(address, timeout=timeout, security=security, set_as_default=False)
 
     try:

@@ -194,13 +194,8 @@ def _component_count(given: np.ndarray) -> int:
 
 
 def _sum_hard(problem: Problem, rows: Rows, owners: np.ndarray, weights: np.ndarray, components: int) -> Summary:
-    def shares(part: slice) -> np.ndarray:
-        own = owners[part]
-        found = np.zeros((len(own), components))
-        found[np.arange(len(own)), own] = 1.0
-        return found
-
-    return _sum_soft(problem, rows, shares, weights)
+    each = np.arange(components)
+    return _sum_soft(problem, rows, lambda part: np.equal.outer(owners[part], each).astype(np.float64), weights)
 
 
 def _sum_soft(problem: Problem, rows: Rows, shares_of: Callable[[slice], np.ndarray], weights: np.ndarray) -> Summary:
