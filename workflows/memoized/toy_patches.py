@@ -44,7 +44,7 @@ class Size(NamedTuple):
 
 #: Laps at most from one cluster; all end sooner.
 LAPS = 100
-FULL, SMALL = Size(100_000, 10, 3, (1, 10, 50, 100), 50), Size(10_000, 1, 1, (1, 10), 10)
+FULL, SMALL = Size(100_000, 10, 3, (1, 10, 50, 100), 50), Size(5_000, 1, 1, (1, 10), 10)
 
 
 def edges() -> np.ndarray:
