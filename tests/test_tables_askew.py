@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from pathlib import Path
 
@@ -178,6 +179,27 @@ def test_whole_numbers_that_float64_rounds_are_refused_in_every_kind_of_table() 
 def test_any_column_may_be_left_out_as_the_sentence_says(name) -> None:
     said = shlex.split(as_options(f"Leave it out with drop=['{name}']."[:-1]))
     assert split([said[said.index("--drop") + 1]]) == [name]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_the_sentence_about_columns_names_commands_that_can_choose_them(kind, frame, tmp_path) -> None:
+    path = tmp_path / f"named.{kind}"
+    frame.to_csv(path, index=False) if kind == "csv" else frame.to_parquet(path)
+    with pytest.raises(dpdist.InputError, match=r"drop=.*columns=") as refused:
+        as_source(path)
+    commands = re.findall("dpdist ([a-z]+)", as_options(str(refused.value)))
+    assert "convert" in commands, "what any data can go through"
+    for each in commands:
+        assert {"--drop", "--columns"} <= {name for option in cli.command_of(each).params for name in option.opts}
+
+
+def test_the_command_line_is_not_only_told_how_python_selects_columns(frame, tmp_path) -> None:
+    model, other = tmp_path / "model.zarr", tmp_path / "other.csv"
+    rows = frame.drop(columns="id")
+    dpdist.SVA().fit(rows).save(model)
+    rows.rename(columns={"x": "z"}).to_csv(other, index=False)
+    done = command("score", model, other, "--serial")
+    assert isinstance(done.exception, dpdist.InputError) and "dpdist convert --columns" in str(done.exception)
 
 
 def test_a_pattern_is_found_in_a_folder_whose_name_looks_like_one(frame, tmp_path, monkeypatch) -> None:

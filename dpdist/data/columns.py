@@ -53,7 +53,10 @@ def check_names(fitted: Names | None, given: Names | None, asker: str) -> None:
         told += f"Feature names seen at fit time, yet now missing:\n{_lines(missing)}"
     if not unseen and not missing:
         told += "Feature names must be in the same order as they were in fit.\n"
-    raise InputError(f"{told}Select the columns of the fit, for example with x[model.feature_names_in_].")
+    raise InputError(
+        f"{told}Select the columns of the fit, with x[model.feature_names_in_] in Python, or of files with dpdist "
+        "convert --columns A,B."
+    )
 
 
 def _lines(names: Sequence[str]) -> str:

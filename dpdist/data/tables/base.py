@@ -95,7 +95,10 @@ class Choice:
 
 
 def not_numbers(names: Sequence[str], path: Path, got: str, way_on: str) -> InputError:
-    """The error that some columns, of which the first holds `got`, should hold numbers."""
+    """The error that some columns, of which the first holds `got`, should hold numbers; `way_on` ends the advice."""
     told = ", ".join(f"'{name}'" for name in names)
-    columns = f"column{'s' if len(names) > 1 else ''} {told}"
-    return InputError(f"{columns} of {path} should hold numbers; got {got}. {way_on}")
+    columns, them = ("columns", "them") if len(names) > 1 else ("column", "it")
+    return InputError(
+        f"{columns} {told} of {path} should hold numbers; got {got}. Leave {them} out with drop=[{told}], or choose "
+        f"others with columns=['A', 'B'], in dpdist fit or dpdist convert{way_on}."
+    )

@@ -107,7 +107,7 @@ def _require_numbers(kinds: list[pyarrow.DataType], names: list[str], path: Path
     tests = (types.is_integer, types.is_floating, types.is_boolean)
     wrong = [(name, kind) for name, kind in zip(names, kinds, strict=True) if not any(test(kind) for test in tests)]
     if wrong:
-        way_on = "Choose columns of numbers, or one column of vectors, with columns=['A', 'B']."
+        way_on = "; one column of vectors can be chosen alone"
         raise not_numbers([name for name, _ in wrong], path, str(wrong[0][1]), way_on)
 
 

@@ -166,14 +166,7 @@ def _numbers(frame: pd.DataFrame, names: list[str], places: list[int], path: Pat
     wrong = {i: columns[i][found[i].isna() & columns[i].notna()] for i in mixed}
     lost = [i for i in mixed if len(wrong[i])]
     if lost:
-        drop = ", ".join(f"'{names[i]}'" for i in lost)
-        way_on = f"Leave {'them' if len(lost) > 1 else 'it'} out with drop=[{drop}], choose others with "
-        raise not_numbers(
-            [names[i] for i in lost],
-            path,
-            f"'{wrong[lost[0]].iloc[0]}'",
-            f"{way_on}columns=['A', 'B'], or correct it.",
-        )
+        raise not_numbers([names[i] for i in lost], path, f"'{wrong[lost[0]].iloc[0]}'", ", or correct it")
     return np.column_stack([_exact(columns[i], found.get(i, columns[i]), names[i], path) for i in places])
 
 
