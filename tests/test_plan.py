@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 from typer.testing import CliRunner
 
-from dpdist import DPMixture, FiniteMixture
+from dpdist import SVA, DPMixture, FiniteMixture
 from dpdist.cli import plan_command
 from dpdist.cli import root as cli
 from dpdist.core.errors import InputError
@@ -33,7 +33,7 @@ from dpdist.inference.sva.sequence import Rounds
 from dpdist.models.families import FAMILIES, DiagonalGaussian, Gaussian
 from dpdist.report.forecast import plan_tables
 from dpdist.report.units import duration, size
-from dpdist.runs.events import plan_note
+from dpdist.runs.events import count_of, plan_note
 from dpdist.runs.methods.base import workers_of_batches
 from dpdist.runs.methods.mixture import MemoizedMixture
 from dpdist.runs.planning.costs import DOCS, UnitCosts, read_costs
@@ -261,6 +261,19 @@ def test_a_run_says_how_many_workers_have_something_to_do_and_that_there_are_mor
     run.backend = _Wide()
     told = plan_note(run).sentence
     assert told.startswith("900 rows in 9 partitions: at most 6 workers can work at a time; 7 are available. Use")
+
+
+@pytest.mark.parametrize(
+    ("estimator", "useful"),
+    [(mixture(schedule=Memoized(1)), 3), (SVA(parallel=False), 1)],
+    ids=["no more partitions", "no batches"],
+)
+def test_a_run_gives_no_advice_that_would_not_keep_more_workers_busy(estimator, useful) -> None:
+    run = estimator.prepare(source_of(clusters(0)[:300]), backend=SerialBackend())
+    run.backend = _Wide()
+    assert len(run.source.partitions) == 3
+    told = f"at most {count_of(useful, 'worker')} can work at a time; 7 are available."
+    assert plan_note(run).sentence.endswith(told)
 
 
 class _Wide(SerialBackend):

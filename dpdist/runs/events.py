@@ -265,8 +265,8 @@ def plan_note(run: Run) -> NoteEvent:
         f"{count_of(useful, 'worker')} can work at a time"
     )
     if workers > useful:
-        told += f"; {workers:,} are available. Use fewer batches or a larger lookahead to keep more workers busy"
-    return note(Happening.NOTE, f"{told}.")
+        told += f"; {workers:,} are available"
+    return note(Happening.NOTE, f"{told}.{run.method.wider if useful < min(workers, partitions) else ''}")
 
 
 def count_of(number: int, thing: str) -> str:

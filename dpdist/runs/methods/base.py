@@ -37,6 +37,7 @@ class Method(ABC, Generic[Spec, Problem, Total, Predictor]):
     updates : approximate number of updates of each row in a lap
     ended : stop reason of a run whose state is quiet
     endless : whether laps could continue without end, so that a run that ended may be resumed
+    wider : advice that keeps more workers busy, if there are more partitions than can be worked at
     """
 
     command: ClassVar[str]
@@ -47,6 +48,7 @@ class Method(ABC, Generic[Spec, Problem, Total, Predictor]):
     updates: ClassVar[int] = 1
     ended: ClassVar[str] = CONVERGED
     endless: ClassVar[bool] = True
+    wider: ClassVar[str] = " Use fewer batches or a larger lookahead to keep more workers busy."
 
     def check(self, spec: Spec, source: Source, limits: Limits) -> None:
         """Raise :class:`InputError` for errors that are visible before the data are read; nothing by default."""

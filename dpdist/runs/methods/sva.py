@@ -93,6 +93,7 @@ class SequentialPass(RowMethod[SVASpec, SVAProblem, SVAState, SVAPredictor]):
     lap = "round"
     ended = "all rows were passed"
     endless = False
+    wider = ""  # rounds have no batches
 
     def begin(self, spec: SVASpec, source: Source, backend: Backend) -> tuple[SVAProblem, State]:
         problem, state = begin_pass(spec, source, backend)
