@@ -29,7 +29,7 @@ for family in ("gaussian", "diagonal_gaussian", "isotropic_gaussian"):
 
 # %%
 # The held-out density shows which family describes the data best; the number of clusters does not. Fewer clusters are
-# not better, and none of the three numbers is ten, the number of classes (see "Components are not classes").
+# not better, and a number near ten, that of the classes, is a coincidence (see "Components are not classes").
 
 figure, axes = plt.subplots(1, 3, figsize=(10, 4), layout="constrained")
 for place, (family, model) in zip(axes, found.items(), strict=True):
