@@ -503,7 +503,7 @@ def test_score_is_the_estimators(run: Command, topics: str, folder: Path) -> Non
 def test_predict_writes_proportions_and_the_largest_topics(run: Command, topics: str, folder: Path) -> None:
     model = dpdist.load(folder / topics)
     text = run("predict", topics, "test.zarr", "--out", "shares.zarr", "--top", 2, "--serial")
-    assert f"300 rows labelled in shares.zarr with the {model.n_topics_} topics" in text
+    assert f"300 documents labelled in shares.zarr with the {model.n_topics_} topics" in text
     found = xr.open_zarr(folder / "shares.zarr", consolidated=False)
     shares = model.transform(folder / "test.zarr")
     np.testing.assert_array_equal(found["proportion"].values, shares)

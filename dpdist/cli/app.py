@@ -114,6 +114,7 @@ def predict(
     store = open_run(run)
     predictor, method = model_in(store), METHODS[store.method]
     source = rows_for(store, data, ids=ids)
+    rows = f"{source.shape[0]} {method.row}s"
     if (n_clusters, elbo_loss, min_cluster_size) != (None, None, None):
         tree = store.finding("tree")
         predictor = cut(rows_model(predictor, run), tree, n_clusters, elbo_loss, min_cluster_size)
@@ -135,11 +136,11 @@ def predict(
             density=density,
             overwrite=overwrite,
             ids=called,
-            tell=lambda there: say(MESSAGES, f"{there} of {source.shape[0]} rows are labelled already; continuing"),
+            tell=lambda there: say(MESSAGES, f"{there} of {rows} are labelled already; continuing"),
         )
     many = len(predictor.ids)
     parts = f"{many if many != 1 else 'one'} {method.parts_of(many)}"
-    say(OUTPUT, f"{source.shape[0]} rows labelled in {out} with the {parts} of {run}{_without(predictor)}")
+    say(OUTPUT, f"{rows} labelled in {out} with the {parts} of {run}{_without(predictor)}")
 
 
 def _without(predictor: Labeller) -> str:
