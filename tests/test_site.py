@@ -21,6 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sphinx.util.inventory import InventoryFile
 
 import dpdist
+from dpdist.inference.moves.accept import Reason
 from tests.browser import Browser, browser
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -144,6 +145,11 @@ def test_the_refusals_that_are_explained_are_refusals_of_the_package() -> None:
         ]
         assert words, quote
         assert all(part.strip(" ;,") in texts for part in words), quote
+
+
+def test_the_page_about_runs_has_every_reason_as_the_history_has_it() -> None:
+    page = (DOCS / "reading.md").read_text()
+    assert [reason.value for reason in Reason if f"\n| {reason.value} | " not in page] == []
 
 
 def test_pages_name_commands_and_files_that_are_there() -> None:

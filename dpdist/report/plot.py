@@ -24,6 +24,8 @@ from dpdist.runs.opening import rows_model
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+__all__ = ["clusters", "components", "map", "sizes", "trace", "tree"]
+
 #: Largest number of pictures in a line, of clusters with profiles, and of columns in these.
 ACROSS, PROFILES, COLUMNS = 8, 12, 30
 #: Number of clusters on a map that are labelled with their id.
