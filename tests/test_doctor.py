@@ -178,6 +178,14 @@ def test_a_configuration_that_cannot_be_read_ends_the_examination(tmp_path) -> N
     assert shown.exit_code == 1 and "fault" in shown.stdout
 
 
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_advice_about_arguments_is_told_in_options(form, monkeypatch) -> None:
+    found = [Finding(Level.FAULT, "data", "Leave it out with drop=['a'].")]
+    monkeypatch.setattr("dpdist.cluster.doctor.examine", lambda *asked: found)
+    done = CliRunner().invoke(app, ["doctor", "--cluster", "x.toml", *form])
+    assert done.exit_code == 1 and "--drop a." in done.stdout and "drop=" not in done.stdout
+
+
 def test_a_scheduler_that_does_not_answer_is_a_fault(tmp_path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

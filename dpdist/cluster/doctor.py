@@ -24,7 +24,7 @@ from rich.text import Text
 
 from dpdist.cluster.certificates import ending_soon
 from dpdist.cluster.kinds import ClusterConfig, read_cluster
-from dpdist.cluster.terminal import MESSAGES, OUTPUT
+from dpdist.cluster.terminal import MESSAGES, OUTPUT, as_options
 from dpdist.core.errors import DpdistError
 from dpdist.core.places import LocalPlace, Place, absolute, place_of
 from dpdist.core.places.objects import ObjectPlace
@@ -60,7 +60,7 @@ def doctor(
 ) -> None:
     """Check a cluster, a run's place and data, and say what to fix; exits with 1 if there is a fault."""
     with MESSAGES.status("examining"):
-        findings = examine(cluster, run, data, wait)
+        findings = [each._replace(found=as_options(each.found)) for each in examine(cluster, run, data, wait)]
     if as_json:
         typer.echo(json.dumps([{**each._asdict(), "level": each.level.value[0]} for each in findings], indent=2))
     else:
