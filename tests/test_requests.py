@@ -114,7 +114,7 @@ def test_a_request_that_could_not_be_written_is_in_nobodys_way(dying: Callable[.
 def test_a_run_that_was_followed_to_its_end_is_not_told_again(
     dying: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, told, ends = tmp_path / "run.zarr", list[str](), [None] * 3 + ["it has ended"]
+    path, told, ends = tmp_path / "run.zarr", list[str](), [None] * 3 + [End(0, "it has ended")]
     np.save(tmp_path / "rows.npy", clusters(2))
     (tmp_path / "fit.toml").write_text(f'data = "{tmp_path / "rows.npy"}"\n')
     dying("submit", tmp_path / "fit.toml", "--out", path)
@@ -257,6 +257,14 @@ def test_who_attaches_is_told_of_the_end_that_a_run_came_to_in_the_foreground(fo
     record(place_of("run.zarr"), 1, End(143, "stopped on request"))
     called("resume", "run.zarr", "--max-laps", 3, "--serial")
     assert "stopped: max_laps reached" in called("attach", "run.zarr", "--wait", 0.1)
+
+
+@pytest.mark.parametrize("status", [0, FAILED, 143])
+def test_who_attaches_exits_as_the_run_did(folder, dying, status) -> None:
+    dying("submit", "wrong.toml", "--out", "run.zarr")
+    record(place_of("run.zarr"), 1, End(status, "that was it"))
+    found = CliRunner().invoke(app, ["attach", "run.zarr", "--wait", "0.1"])
+    assert (found.exit_code, found.output) == (status, "that was it\n")
 
 
 def test_a_copy_has_no_job_but_its_own(folder, dying, here, monkeypatch) -> None:

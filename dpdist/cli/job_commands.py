@@ -138,14 +138,14 @@ def attach(
     run: Annotated[str, typer.Argument(help="A submitted run.")],
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for a run that has not started.")] = 600.0,
 ) -> None:
-    """Watch a run as if it ran here; Ctrl-C leaves it running."""
+    """Watch a run as if it ran here, and exit with its status; Ctrl-C leaves it running."""
     place = place_of(absolute(run))
     number, request = latest_request(place)
     if (original := copied_from(place, request)) is not None and _ending(place) is None:
         raise InputError(_COPY.format(run=run, original=original, command="attach"))
     deadline, seen, shown, newest, ended = time.monotonic() + wait, False, 0, 0, None
     try:
-        while (sentence := _ending(place)) is None:
+        while (end := _ending(place)) is None:
             if (listening := recorded(place, number, Address)) is not None and listening != ended:
                 followed, to_its_end = _watched(request, listening.address)
                 seen, ended = followed or seen, listening if to_its_end else None
@@ -157,7 +157,8 @@ def attach(
                     say(MESSAGES, lap_line(event))
                 shown = max(shown, len(events))
             time.sleep(1.0)
-        say(OUTPUT, sentence)
+        say(OUTPUT, end.sentence)
+        raise typer.Exit(end.status)
     except KeyboardInterrupt:
         say(MESSAGES, f"detached; the run continues. Attach again with: dpdist attach {run}")
 
@@ -300,7 +301,7 @@ def _watched(request: Request, address: str) -> tuple[bool, bool]:
     return True, False
 
 
-def _ending(place: Place) -> str | None:
+def _ending(place: Place) -> End | None:
     """How the current run ended, if its coordinator recorded it or its job is over."""
     number, request = latest_request(place)
     end, job = recorded(place, number, End), _job_of(place, number, request)
@@ -308,9 +309,10 @@ def _ending(place: Place) -> str | None:
     if state is not JobState.ENDED or (job is None and end is None):
         return None
     if end is not None:
-        return end.sentence if end.status == 0 else found_since(place, request) or end.sentence
+        since = found_since(place, request) if end.status else None
+        return end if since is None else End(0, since)
     assert job is not None, "a run without a job has an end"
-    return f"the coordinator ended without a message ({words}); its log is {job.log or 'at the cluster'}."
+    return End(FAILED, f"the coordinator ended without a message ({words}); its log is {job.log or 'at the cluster'}.")
 
 
 def _job_of(place: Place, number: int, request: Request) -> Job | None:

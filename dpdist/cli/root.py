@@ -56,7 +56,7 @@ COMMANDS = {
     "cli.job_commands": {
         "submit": "Start a run in the background, with its coordinator as a separate job, and print the id of the run.",
         "status": "Show the state of a run: its job, its coordinator, its last checkpoint and its results so far.",
-        "attach": "Watch a run as if it ran here; Ctrl-C leaves it running.",
+        "attach": "Watch a run as if it ran here, and exit with its status; Ctrl-C leaves it running.",
         "cancel": "Stop a run after a last checkpoint; dpdist resume continues it.",
         "certificates": "Create the certificates with which the processes of a cluster authenticate each other (mutual "
         "TLS).",
