@@ -12,6 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
@@ -327,12 +328,21 @@ def test_the_command_plans_the_cut_that_a_fit_has(tmp_path) -> None:
     assert told["useful_workers"] == run.method.useful_workers(run.problem, told["partitions"])
 
 
-def test_the_command_says_that_it_measures(monkeypatch) -> None:
+def test_the_command_says_that_it_measures_and_takes_what_it_measured_for_like_rows_only(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(plan_command, "backend_of", lambda *given, **told: nullcontext(SerialBackend()))
-    asked = ["plan", "--rows", "2000", "--columns", "2", "--components", "3", "--json"]
-    result = CliRunner().invoke(cli.app, asked, catch_exceptions=False)
-    assert result.stderr == "measuring unit costs with 3 components\n"
-    assert json.loads(result.stdout)["components"] == 3
+    costs = tmp_path / "costs.json"
+
+    def asked(*given: object) -> Result:
+        called = ["plan", "--rows", "2000", "--components", "3", "--json", *map(str, given)]
+        return CliRunner().invoke(cli.app, called)
+
+    measured = asked("--columns", "2", "--save-costs", costs)
+    assert measured.stderr == "measuring unit costs with 3 components\n"
+    assert json.loads(measured.stdout)["components"] == 3
+    assert json.loads(asked("--columns", "2", "--costs", costs).stdout)["costs"]["row"] == read_costs(costs).row
+    for other in (["--columns", "3"], ["--columns", "2", "--family", "diagonal_gaussian"]):
+        refused = asked(*other, "--costs", costs)
+        assert "those of a fit with" in str(refused.exception) and not refused.stdout
 
 
 def test_workers_that_nobody_asked_for_share_the_cores_of_this_machine(tmp_path) -> None:

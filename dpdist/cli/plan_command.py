@@ -54,7 +54,10 @@ def plan(
         int | None, typer.Option(min=1, help="Laps of a run. Default: 40, or max_laps if that is less.")
     ] = None,
     costs: Annotated[
-        Path | None, typer.Option(help="File of unit costs that --save-costs wrote, here or on another machine.")
+        Path | None,
+        typer.Option(
+            help="File that --save-costs wrote, here or elsewhere, for the same family and number of columns."
+        ),
     ] = None,
     save_costs: Annotated[Path | None, typer.Option(help="File to write the measured unit costs to.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,

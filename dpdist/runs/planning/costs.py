@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from dpdist.core.checks import POSITIVE, Wanted, check_fields, number
+from dpdist.core.checks import POSITIVE, Wanted, check_fields, number, whole
 from dpdist.core.errors import InputError, OutputExistsError
 from dpdist.core.outputs import check_parent
 from dpdist.core.places import LocalPlace
@@ -54,6 +54,11 @@ class UnitCosts:
     write_seconds: float = _cost("writing a file of a checkpoint, independent of its size")
     write_rate: float | None = _cost("rate at which a checkpoint is written", _RATE)
     process: float = _cost("memory of a process before it holds data")
+    columns: int | None = _cost(
+        "columns of the statistics of the fit that was measured, which depend on its family and its columns",
+        whole(1).or_none("any number"),
+        default=None,
+    )
     cores: float | None = _cost("cores that all processes share; given, not measured", _RATE, default=None)
 
     def __post_init__(self) -> None:

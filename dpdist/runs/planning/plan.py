@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dpdist.core.errors import InputError
 from dpdist.data.base import Source, TableSource, rows_with_weight
 from dpdist.execution import Backend
 from dpdist.inference.blocks import block_rows
@@ -78,7 +79,8 @@ def plan(
     Raises
     ------
     InputError
-        If the fit would refuse its start, the family does not accept the rows, or cannot have that many components.
+        If the fit would refuse its start, the family does not accept the rows, or cannot have that many components; or
+        if `costs` were measured for other statistics.
     """
     check_start(spec)
     check_density(spec.family, source)
@@ -88,9 +90,23 @@ def plan(
     cut = MemoizedMixture().cut(spec, source)
     problem = planned(spec, cut, components)
     shape = shape_of(spec, problem, cut, components)
-    known = calibrate(spec, cut, components, backend) if costs is None else costs
+    if costs is None:
+        known = replace(calibrate(spec, cut, components, backend), columns=shape.columns)
+    else:
+        known = _of_alike(costs, shape)
     known = known if cores is None else replace(known, cores=cores)
     return Plan(shape, known, workers, laps, forecast(shape, known, workers))
+
+
+def _of_alike(costs: UnitCosts, shape: Shape) -> UnitCosts:
+    """The costs, which should be of a fit with as many columns of statistics, if they say of which."""
+    if costs.columns not in (None, shape.columns):
+        raise InputError(
+            f"the unit costs should be those of a fit with {shape.columns} columns of statistics, as this one; got "
+            f"those of one with {costs.columns}, of another family or other columns. Measure them on such rows with: dpdist "
+            "plan --save-costs FILE"
+        )
+    return costs
 
 
 def shape_of(spec: FitSpec, problem: Problem, source: Source, components: int) -> Shape:
