@@ -470,6 +470,27 @@ def test_second_moments_lost_to_rounding_are_an_error(name, distance) -> None:
             method(stats)
 
 
+@pytest.mark.parametrize("case", [c for c in FAMILIES if c.make.turns], ids=lambda case: case.name)
+def test_the_evidence_of_nearly_collinear_columns_is_right_or_an_error(case) -> None:
+    rng, shear, refused = np.random.default_rng(0), np.array([[1.0, 1.0], [0.0, 1.0]]), []
+    for narrow in 10.0 ** -np.arange(8):
+        apart = rng.normal(size=(200, 2)) * [10.0, narrow]
+        apart -= apart.mean(axis=0)
+        alone, sheared = (
+            filled(case, apart, scale=scale)
+            for scale in (np.diag([1.0, narrow**2]), shear.T @ np.diag([1.0, narrow**2]) @ shear)
+        )
+        expected = alone.log_evidence(alone.features(apart).sum(axis=0)[None])
+        try:
+            found = sheared.log_evidence(sheared.features(apart @ shear).sum(axis=0)[None])
+        except PrecisionError as error:
+            refused.append(narrow)
+            assert "columns are nearly collinear" in str(error)
+        else:
+            np.testing.assert_allclose(found, expected, atol=0.5 * wishart.LOST * len(apart))
+    assert 10.0**-7 in refused and 10.0**-4 not in refused
+
+
 @pytest.mark.parametrize("distance", [2e6, 1e8])
 def test_squares_lost_to_rounding_are_an_error_of_the_evidence(distance) -> None:
     case = next(case for case in FAMILIES if case.name == "isotropic_gaussian")

@@ -21,7 +21,7 @@ from dpdist.kernels.packed import fill_scatter, pack_gradient, packed_products, 
 from dpdist.models.families.base import Family
 from dpdist.models.hyperparameters import Hyperparameter, Lone, filled
 
-#: A scatter entry is inaccurate if rounding of the raw second moments may exceed this share of it.
+#: Sums of squares are inaccurate if rounding of the raw second moments may exceed this share of what is left of them.
 LOST = 1e-3
 #: Bytes of (K, D, D) matrices that are computed at a time: for many components at once they would take several times
 #: the memory of the packed statistics.
@@ -163,17 +163,27 @@ def cholesky(scatter: np.ndarray, raw_diagonal: np.ndarray, counts: np.ndarray, 
     Raises
     ------
     PrecisionError
-        If a matrix is not positive definite, or rounding of its second moments may exceed ``LOST`` of it.
+        If a matrix is not positive definite, or rounding of its second moments may exceed ``LOST`` of its diagonal or
+        of its pivots.
     """
     diagonal = np.diagonal(scatter, axis1=1, axis2=2)
-    rounding = 8 * np.finfo(np.float64).eps * np.abs(raw_diagonal)
-    if not (rounding <= LOST * diagonal).all():
-        raise PrecisionError(_lost_sentence(int(np.argmax((rounding > LOST * diagonal).any(1))), counts, first))
+    rounding = 8 * np.finfo(np.float64).eps * np.maximum(np.abs(raw_diagonal), diagonal)
+    _require_precise(diagonal, rounding, counts, first)
     try:
-        return np.linalg.cholesky(scatter)
+        factor = np.linalg.cholesky(scatter)
     except np.linalg.LinAlgError:
         least = np.linalg.eigvalsh(scatter)[:, 0]
         raise PrecisionError(_lost_sentence(int(least.argmin()), counts, first)) from None
+    # A pivot is what is left of a column given those before it, which of columns nearly collinear may be rounding only.
+    _require_precise(np.diagonal(factor, axis1=1, axis2=2) ** 2, rounding, counts, first)
+    return factor
+
+
+def _require_precise(left: np.ndarray, rounding: np.ndarray, counts: np.ndarray, first: int) -> None:
+    """Raise :class:`PrecisionError` if `rounding` may exceed ``LOST`` of what is `left` after sums cancel, (K, D)."""
+    precise = (rounding <= LOST * left).all(axis=1)
+    if not precise.all():
+        raise PrecisionError(_lost_sentence(int(precise.argmin()), counts, first))
 
 
 def within(scale: np.ndarray, degrees: float, factor: np.ndarray, count: float) -> np.ndarray:
@@ -194,9 +204,9 @@ def within(scale: np.ndarray, degrees: float, factor: np.ndarray, count: float) 
 def _lost_sentence(component: int, counts: np.ndarray, first: int) -> str:
     return (
         f"the scatter matrix of component {first + component} ({counts[component]:.6g} rows) lost its precision: its "
-        "rows vary far less than their distance from the origin, or far less than other rows. Standardise the columns "
-        "(row_transform=TransformPlan(scale=True)), reduce them (row_transform=TransformPlan(pca=50)), give the family "
-        "a larger scale, or give rows smaller weights."
+        "rows vary far less than their distance from the origin, or far less than other rows, or columns are nearly "
+        "collinear. Standardise the columns (row_transform=TransformPlan(scale=True)), reduce them "
+        "(row_transform=TransformPlan(pca=50)), give the family a larger scale, or give rows smaller weights."
     )
 
 
