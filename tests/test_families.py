@@ -491,6 +491,27 @@ def test_the_evidence_of_nearly_collinear_columns_is_right_or_an_error(case) -> 
     assert 10.0**-7 in refused and 10.0**-4 not in refused
 
 
+@located_families
+@pytest.mark.parametrize("looseness", [1e-4, 1e-13])
+def test_the_evidence_under_a_far_prior_mean_is_right_or_an_error(case, looseness) -> None:
+    rows, refused = real_rows(np.random.default_rng(0), 40, 2), []
+    rows -= rows.mean(axis=0)
+    known = filled(case, rows, mean=0.0)
+    for distance in 10.0 ** np.arange(10):
+        held = {"mean": np.full(2, distance)}
+        for name, value in (("mean_precision", looseness), ("mean_variance", distance**2 / looseness)):
+            held |= {name: value} if name in known.hyperparameters() else {}
+        family = replace(known, **held)
+        try:
+            found = family.log_evidence(family.features(rows).sum(axis=0)[None])[0]
+        except PrecisionError as error:
+            refused.append(distance)
+            assert "prior mean" in str(error) and "a mean near the rows" in str(error)
+        else:
+            assert found == pytest.approx(reference_of(family).log_evidence(rows), abs=wishart.LOST * rows.size)
+    assert 1e4 not in refused
+
+
 @pytest.mark.parametrize("distance", [2e6, 1e8])
 def test_squares_lost_to_rounding_are_an_error_of_the_evidence(distance) -> None:
     case = next(case for case in FAMILIES if case.name == "isotropic_gaussian")

@@ -143,10 +143,11 @@ class DiagonalGaussian(Family):
         shift = total - counts * self.mean
         about_prior = squares - 2 * total * self.mean + counts * self.mean**2
         rate = self.rate + 0.5 * (about_prior - shift**2 / precision)
-        if not (8 * np.finfo(np.float64).eps * np.abs(squares) <= LOST * rate).all():
+        raw = np.abs(squares) + counts * self.mean**2
+        if not (8 * np.finfo(np.float64).eps * raw <= LOST * rate).all():
             raise PrecisionError(
                 "a component's variance lost its precision: the component's rows vary far less than their distance "
-                "from the origin. Standardise the columns (row_transform=TransformPlan(scale=True)) or "
-                "give the family a larger rate."
+                "from the origin or the prior mean. Standardise the columns (row_transform=TransformPlan(scale=True)) "
+                "or give the family a mean near the rows or a larger rate."
             )
         return NormalGamma(self.mean + shift / precision, precision, self.shape + 0.5 * counts, rate)

@@ -153,6 +153,7 @@ class Gaussian(WishartFamily[NormalWishart]):
         precision = self.mean_precision + counts
         shift = total - counts[:, None] * self.mean
         scatter = wishart.posterior_scatter(self.scale, stats, total, counts, self.mean, precision)
-        factor = wishart.cholesky(scatter, stats[:, packed_diagonal(dimension)], counts, first)
+        raw = stats[:, packed_diagonal(dimension)] + counts[:, None] * self.mean**2
+        factor = wishart.cholesky(scatter, raw, counts, first)
         mean = self.mean + shift / precision[:, None]
         return NormalWishart(mean, precision, self.degrees_of_freedom + counts, factor)

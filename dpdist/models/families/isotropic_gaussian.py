@@ -62,11 +62,12 @@ class IsotropicGaussian(Family):
         squares = stats[:, 0] - 2 * stats[:, 1:-1] @ self.mean + counts * (self.mean @ self.mean)
         fitted = (shift**2).sum(axis=1) / (self.variance * precision)
         about_mean = np.maximum(squares - fitted, 0.0) + (counts + 1) * self.variance
-        if not (8 * np.finfo(np.float64).eps * np.abs(stats[:, 0]) <= LOST * about_mean).all():
+        raw = np.abs(stats[:, 0]) + counts * (self.mean @ self.mean)
+        if not (8 * np.finfo(np.float64).eps * raw <= LOST * about_mean).all():
             raise PrecisionError(
-                "a component's sum of squares lost its precision: its rows lie too far from the origin for their "
-                "variance. Standardise the columns (row_transform=TransformPlan(scale=True)) or "
-                "give the family a larger variance."
+                "a component's sum of squares lost its precision: its rows lie too far from the origin or the "
+                "prior mean for their variance. Standardise the columns (row_transform=TransformPlan(scale=True)) or "
+                "give the family a mean near the rows or a larger variance."
             )
         return np.asarray(
             -0.5 * dimension * np.log(2 * np.pi * self.variance) * counts

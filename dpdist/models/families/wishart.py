@@ -156,7 +156,7 @@ def cholesky(scatter: np.ndarray, raw_diagonal: np.ndarray, counts: np.ndarray, 
     Parameters
     ----------
     scatter : (K, D, D), of which the lower triangles are read
-    raw_diagonal : (K, D), the uncentred second moments from which they were computed
+    raw_diagonal : (K, D), the uncentred second moments from which they were computed, of rows and of the prior mean
     counts : (K,), for the message
     first : number of the first of these components in the message
 
@@ -204,9 +204,10 @@ def within(scale: np.ndarray, degrees: float, factor: np.ndarray, count: float) 
 def _lost_sentence(component: int, counts: np.ndarray, first: int) -> str:
     return (
         f"the scatter matrix of component {first + component} ({counts[component]:.6g} rows) lost its precision: its "
-        "rows vary far less than their distance from the origin, or far less than other rows, or columns are nearly "
-        "collinear. Standardise the columns (row_transform=TransformPlan(scale=True)), reduce them "
-        "(row_transform=TransformPlan(pca=50)), give the family a larger scale, or give rows smaller weights."
+        "rows vary far less than their distance from the origin or the prior mean, or far less than other rows, or "
+        "columns are nearly collinear. Standardise the columns (row_transform=TransformPlan(scale=True)), reduce them "
+        "(row_transform=TransformPlan(pca=50)), give the family a mean near the rows or a larger scale, or give rows "
+        "smaller weights."
     )
 
 
