@@ -112,6 +112,7 @@ _BAD_SCALES = (
     {"degrees_of_freedom": 2.0},
     {"degrees_of_freedom": np.nan},
     {"degrees_of_freedom": np.inf, "scale": 1.0},
+    {"degrees_of_freedom": 1e10},
 )
 
 FAMILIES = [
@@ -133,6 +134,7 @@ FAMILIES = [
         refused=(
             {"mean_precision": -1.0},
             {"shape": 0.0},
+            {"shape": 1e10},
             {"rate": [1.0, 0.0, 1.0]},
             {"rate": [1.0, 1.0]},
             {"mean": [0.0, 1.0]},
@@ -153,7 +155,12 @@ FAMILIES = [
         count_rows,
         uneven("pseudocount"),
         sparse=True,
-        refused=({"pseudocount": 0.0}, {"pseudocount": [1.0, 1.0]}, {"pseudocount": np.nan}),
+        refused=(
+            {"pseudocount": 0.0},
+            {"pseudocount": [1.0, 1.0]},
+            {"pseudocount": np.nan},
+            {"pseudocount": [1.0, 1e10, 1.0]},
+        ),
     ),
     FamilyCase(
         "bernoulli",
@@ -161,7 +168,7 @@ FAMILIES = [
         binary_rows,
         uneven("ones", "zeros"),
         sparse=True,
-        refused=({"ones": 0.0}, {"zeros": -1.0}, {"ones": [1.0, 1.0]}),
+        refused=({"ones": 0.0}, {"zeros": -1.0}, {"ones": [1.0, 1.0]}, {"ones": 1e10}, {"zeros": 1e10}),
     ),
     FamilyCase(
         "poisson",
@@ -169,7 +176,7 @@ FAMILIES = [
         count_rows,
         uneven("shape", "rate"),
         sparse=True,
-        refused=({"shape": 0.0}, {"rate": -1.0}, {"rate": [1.0, 1.0]}, {"shape": [1.0] * 4}),
+        refused=({"shape": 0.0}, {"rate": -1.0}, {"rate": [1.0, 1.0]}, {"shape": [1.0] * 4}, {"shape": 1e10}),
     ),
 ]
 

@@ -145,17 +145,19 @@ def is_number(value: object) -> TypeGuard[float]:
         return False
 
 
-def numbers(*, positive: bool = False, dimensions: int = 1) -> Wanted[npt.ArrayLike]:
-    """A finite number, or an array of such with at most `dimensions` dimensions; `positive` requires all above zero."""
+def numbers(*, positive: bool = False, most: float = np.inf, dimensions: int = 1) -> Wanted[npt.ArrayLike]:
+    """A finite number up to `most`, or an array of such with at most `dimensions` dimensions; `positive` requires all
+    above zero."""
 
     def holds(value: object) -> bool:
         array = real_array(value)
         if array is None or array.ndim > dimensions or not array.size:
             return False
-        return bool(np.isfinite(array).all() and (not positive or (array > 0).all()))
+        return bool(np.isfinite(array).all() and (array <= most).all() and (not positive or (array > 0).all()))
 
     told = "a number or one per column" if dimensions == 1 else "a number, one per column or a matrix"
-    return Wanted(f"{told}, finite{' and above zero' if positive else ''}", holds)
+    bounds = (" and above zero" if positive else "") + (f" and at most {most:g}" if most < np.inf else "")
+    return Wanted(f"{told}, finite{bounds}", holds)
 
 
 def real_array(value: object) -> np.ndarray | None:

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar, overload
 import numpy as np
 import numpy.typing as npt
 
-from dpdist.core.checks import POSITIVE, Wanted, numbers
+from dpdist.core.checks import LARGEST, POSITIVE, Wanted, number, numbers
 from dpdist.core.errors import InputError
 
 Given = TypeVar("Given", contravariant=True)
@@ -59,6 +59,12 @@ class Lone(Hyperparameter[float, float]):
     wanted = POSITIVE.or_none(_DATA)
 
 
+class LoneCount(Lone):
+    """One positive number that counts as rows; far larger ones leave gamma functions too few digits for the rows."""
+
+    wanted = number(above=0, most=LARGEST).or_none(_DATA)
+
+
 class Each(Hyperparameter[npt.ArrayLike, np.ndarray]):
     """A number, or one per column; filled, (D,) float64."""
 
@@ -78,6 +84,12 @@ class EachPositive(Each):
     """A positive number, or one per column; filled, (D,) float64."""
 
     wanted = numbers(positive=True).or_none(_DATA)
+
+
+class EachCount(EachPositive):
+    """A positive number that counts as rows, or one per column, as :class:`LoneCount`; filled, (D,) float64."""
+
+    wanted = numbers(positive=True, most=LARGEST).or_none(_DATA)
 
 
 def filled(part: Part, dimension: int, **defaults: float | np.ndarray) -> Part:

@@ -9,7 +9,7 @@ from scipy.special import betaln, psi
 
 from dpdist.models.families.base import Features, LinearFamily, Moments
 from dpdist.models.families.support import BITS
-from dpdist.models.hyperparameters import EachPositive, filled
+from dpdist.models.hyperparameters import EachCount, filled
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,8 +26,8 @@ class Bernoulli(LinearFamily):
     Statistics: x, 1; F = D + 1.
     """
 
-    ones: EachPositive = EachPositive()
-    zeros: EachPositive = EachPositive()
+    ones: EachCount = EachCount()
+    zeros: EachCount = EachCount()
 
     name = "bernoulli"
     support = BITS

@@ -19,7 +19,7 @@ from dpdist.kernels.sequential_diagonal import log_factor_sums
 from dpdist.models.families.base import Family, Features, Moments, Rows
 from dpdist.models.families.empirical import FREEDOM, PRECISION, most_evident
 from dpdist.models.families.wishart import LOST
-from dpdist.models.hyperparameters import Each, EachPositive, Lone, filled, with_free
+from dpdist.models.hyperparameters import Each, EachPositive, Lone, LoneCount, filled, with_free
 
 
 class NormalGamma(NamedTuple):
@@ -53,7 +53,7 @@ class DiagonalGaussian(Family):
 
     mean: Each = Each()
     mean_precision: Lone = Lone()
-    shape: Lone = Lone()
+    shape: LoneCount = LoneCount()
     rate: EachPositive = EachPositive()
 
     name = "diagonal_gaussian"

@@ -19,7 +19,7 @@ from dpdist.models.families import wishart
 from dpdist.models.families.base import Features, Moments, Rows
 from dpdist.models.families.empirical import FREEDOM, PRECISION, most_evident
 from dpdist.models.families.wishart import Scale, WishartFamily
-from dpdist.models.hyperparameters import Each, Lone, filled, with_free
+from dpdist.models.hyperparameters import Each, Lone, LoneCount, filled, with_free
 
 
 class NormalWishart(NamedTuple):
@@ -54,7 +54,7 @@ class Gaussian(WishartFamily[NormalWishart]):
 
     mean: Each = Each()
     mean_precision: Lone = Lone()
-    degrees_of_freedom: Lone = Lone()
+    degrees_of_freedom: LoneCount = LoneCount()
     scale: Scale = Scale()
 
     name = "gaussian"

@@ -12,7 +12,7 @@ from scipy.special import gammaln, psi
 from dpdist.kernels.sequential_counts import Sparse, rising_sums
 from dpdist.models.families.base import Features, LinearFamily, Moments, Rows, is_sparse
 from dpdist.models.families.support import COUNTS
-from dpdist.models.hyperparameters import EachPositive, filled
+from dpdist.models.hyperparameters import EachCount, filled
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class Multinomial(LinearFamily):
     Statistics: x, 1; F = D + 1. Base measure: the multinomial coefficient.
     """
 
-    pseudocount: EachPositive = EachPositive()
+    pseudocount: EachCount = EachCount()
 
     name = "multinomial"
     support = COUNTS

@@ -10,7 +10,7 @@ from scipy.special import gammaln, psi
 from dpdist.models.families.base import Features, LinearFamily, Moments, Rows, fill_zeros
 from dpdist.models.families.multinomial import log_factorial, rising_sums_of, row_sums_of
 from dpdist.models.families.support import COUNTS
-from dpdist.models.hyperparameters import EachPositive, filled
+from dpdist.models.hyperparameters import EachCount, EachPositive, filled
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class Poisson(LinearFamily):
     Statistics: x, 1; F = D + 1. Base measure: -sum log x!.
     """
 
-    shape: EachPositive = EachPositive()
+    shape: EachCount = EachCount()
     rate: EachPositive = EachPositive()
 
     name = "poisson"

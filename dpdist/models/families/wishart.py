@@ -19,7 +19,7 @@ from dpdist.core.checks import numbers, shown
 from dpdist.core.errors import InputError, PrecisionError
 from dpdist.kernels.packed import fill_scatter, pack_gradient, packed_products, packed_width
 from dpdist.models.families.base import Family
-from dpdist.models.hyperparameters import Hyperparameter, Lone, filled
+from dpdist.models.hyperparameters import Hyperparameter, LoneCount, filled
 
 #: Sums of squares are inaccurate if rounding of the raw second moments may exceed this share of what is left of them.
 LOST = 1e-3
@@ -60,7 +60,7 @@ Posterior = TypeVar("Posterior")
 class WishartFamily(Family, Generic[Posterior]):
     """A family with a Wishart prior on the precision matrix; posteriors are computed for blocks of components."""
 
-    degrees_of_freedom: Lone
+    degrees_of_freedom: LoneCount
     scale: Scale
 
     spreads = True

@@ -14,7 +14,7 @@ from dpdist.models.families import wishart
 from dpdist.models.families.base import Features, Moments, Rows, fill_zeros
 from dpdist.models.families.empirical import FREEDOM, most_evident
 from dpdist.models.families.wishart import Scale, WishartFamily
-from dpdist.models.hyperparameters import Lone, with_free
+from dpdist.models.hyperparameters import LoneCount, with_free
 
 
 class Wishart(NamedTuple):
@@ -41,7 +41,7 @@ class ZeroMeanGaussian(WishartFamily[Wishart]):
     Statistics: the products x_i x_j (i <= j, once each), 1; F = D(D+1)/2 + 1.
     """
 
-    degrees_of_freedom: Lone = Lone()
+    degrees_of_freedom: LoneCount = LoneCount()
     scale: Scale = Scale()
 
     name = "zero_mean_gaussian"
