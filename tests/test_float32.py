@@ -99,6 +99,14 @@ def test_where_short_products_do_not_tell_rows_apart_the_run_is_refused(family, 
         asked.fit(rows)
 
 
+@pytest.mark.parametrize("scale", [1e19, 1e100])
+@pytest.mark.parametrize("make", [Gaussian, DiagonalGaussian, IsotropicGaussian])
+def test_rows_that_float32_cannot_hold_are_refused_in_a_sentence_alone(make, scale) -> None:
+    rows = scale * np.concatenate([CENTRES, -CENTRES])
+    with pytest.raises(dpdist.PrecisionError, match=r"not finite: .* choose compute_dtype='float64'"):
+        dpdist.DPMixture(make(), max_laps=1, compute_dtype="float32").fit(rows)
+
+
 def test_a_single_row_far_out_refuses_nothing() -> None:
     rows = np.concatenate([np.full((1, 4), 1e4), np.random.default_rng(0).normal(size=(400, 4))])
     family, posterior = IsotropicGaussian(variance=1.0, mean_variance=100.0, mean=np.zeros(4)), Precision(np.float32)

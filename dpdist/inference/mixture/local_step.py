@@ -82,7 +82,7 @@ def visit(partition: Partition, preparation: Preparation, task: LocalStepTask, k
     rng = generator(task.seed, "sample", task.lap, partition.index)
     owners = None if task.candidates is None else read_owners(known, task.files)
     sums, samples = _Sums(task, partition), []
-    with one_thread():
+    with one_thread(), np.errstate(over="ignore", invalid="ignore"):  # scores that are not finite are refused
         log_volume = preparation.transform.log_volume
         if task.posterior.precision.dtype != np.float64:
             check_products(preparation.apply(rows[:CHECKED_ROWS]), task.posterior)
