@@ -135,6 +135,7 @@ def test_heights_never_fall_and_scipy_cuts_alike(seed) -> None:
     elbo, blank = rng.normal(size=k), np.ones(2 * k - 1)
     tree = Tree(np.arange(k), np.array(merges), elbo, blank, np.eye(k), np.zeros(k, int), blank[:k])
     assert hierarchy.is_valid_linkage(tree.linkage, throw=True) and (np.diff(tree.heights) >= 0).all()
+    assert repr(tree) == f"Tree(components={k}, elbo={elbo[0]:.6g}, elbo_as_one={elbo[-1]:.6g})"
     for loss in (0.0, *np.abs(rng.normal(size=4))):
         level = tree.level(elbo_loss=loss)
         assert level == min(k - place for place in range(k) if elbo.max() - elbo[place] <= loss)

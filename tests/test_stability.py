@@ -45,6 +45,7 @@ def test_what_is_there_comes_back_and_halves_do_not(groups) -> None:
     assert found.jaccard.shape == (2, 5) and found.n_components.tolist() == [4, 4]
     assert (np.delete(found.jaccard, halves, axis=1) > 0.99).all() and (found.jaccard[:, halves] < 0.8).all()
     np.testing.assert_allclose(found.mean, found.jaccard.mean(axis=0))
+    assert repr(found).startswith("Stability(clusters=5, refits=2, mean=[")
 
 
 def test_refits_differ_where_groups_overlap() -> None:

@@ -59,6 +59,9 @@ class Stability:
     def __len__(self) -> int:
         return len(self.n_components)
 
+    def __repr__(self) -> str:
+        return f"Stability(clusters={len(self.ids)}, refits={len(self)}, mean={np.round(self.mean, 2)})"
+
     @property
     def mean(self) -> np.ndarray:
         """(K,) mean Jaccard coefficient of each cluster; 0.85 or more is stable, less than 0.6 hardly a cluster."""

@@ -54,6 +54,9 @@ class Tree:
         """K, the number of components."""
         return len(self.ids)
 
+    def __repr__(self) -> str:
+        return f"Tree(components={len(self)}, elbo={self.elbo[0]:.6g}, elbo_as_one={self.elbo[-1]:.6g})"
+
     @property
     def heights(self) -> np.ndarray:
         """(K - 1,) height of each merge: the smallest ELBO loss in nats with at most as many clusters."""

@@ -103,8 +103,8 @@ def _of_alike(costs: UnitCosts, shape: Shape) -> UnitCosts:
     if costs.columns not in (None, shape.columns):
         raise InputError(
             f"the unit costs should be those of a fit with {shape.columns} columns of statistics, as this one; got "
-            f"those of one with {costs.columns}, of another family or other columns. Measure them on such rows with: dpdist "
-            "plan --save-costs FILE"
+            f"those of one with {costs.columns}, of another family or other columns. Measure them on such rows, with: "
+            "dpdist plan --save-costs FILE"
         )
     return costs
 
