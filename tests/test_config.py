@@ -290,6 +290,40 @@ def test_a_wrong_setting_is_refused_where_it_stands(command: str, settings: dict
 
 
 @pytest.mark.parametrize(
+    ("command", "setting", "without", "beside"),
+    [
+        ("fit", {"initial_components": 7}, {}, {"initial": "k-means++"}),
+        ("fit", {"initial_components": 7}, {"initial": "sva"}, {"initial": "k-means++"}),
+        ("fit", {"initial_rows": "none"}, {"initial": "k-means++"}, {"initial": "sva"}),
+        ("sva", {"merge_threshold": 0.3}, {}, {"merge": "absolute distance"}),
+        ("sva", {"merge_threshold": 0.3}, {"merge": {"name": "distance"}}, {"family": "dirichlet"}),
+        ("sva", {"round_partitions": 4}, {"parallel": False}, {}),
+        ("sva", {"round_partitions": 4}, {"family": "dirichlet"}, {"family": "poisson"}),
+        ("sva", {"forgetting": 0.9}, {"family": "poisson"}, {"family": "dirichlet"}),
+        ("sva", {"own_clock": False}, {}, {"family": "dirichlet"}),
+    ],
+    ids=str,
+)
+def test_a_setting_without_effect_beside_the_others_is_refused(
+    command: str, setting: dict[str, Any], without: dict[str, Any], beside: dict[str, Any]
+) -> None:
+    (name,) = setting
+    with pytest.raises(InputError, match=f"{name} has an effect only with .*; leave it out, or set that as well"):
+        read_config(command, None, {**without, **setting})
+    assert name not in read_config(command, None, {**beside, **setting}).spec.idle
+    assert name in read_config(command, None, without).spec.idle
+
+
+def test_a_file_is_refused_for_a_setting_without_effect_and_an_option_may_take_its_effect(tmp_path: Path) -> None:
+    path = tmp_path / "pass.toml"
+    path.write_text("merge = 'distance'\nmerge_threshold = 0.3\n")
+    assert read_config("sva", path, {"merge": "evidence"}).spec.merge_threshold == 0.3
+    path.write_text("merge_threshold = 0.3\n")
+    with pytest.raises(InputError, match="merge_threshold has an effect only with"):
+        read_config("sva", path, {"data": "rows.zarr"})
+
+
+@pytest.mark.parametrize(
     ("content", "sentence"),
     [
         (b"seed = 1 # \xff", "is not UTF-8"),

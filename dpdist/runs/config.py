@@ -71,7 +71,8 @@ def read_config(command: str, path: str | Path | None, options: Mapping[str, obj
     Raises
     ------
     InputError
-        If the file cannot be read or an entry is wrong; the message names the entry, what is expected, and its value.
+        If the file cannot be read, or an entry is wrong or has no effect beside the others; the message names the
+        entry, what is expected, and its value.
     """
     try:
         given = {} if path is None else tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
@@ -81,7 +82,13 @@ def read_config(command: str, path: str | Path | None, options: Mapping[str, obj
         raise InputError(f"the configuration {path} is not UTF-8 ({error.reason}); save it as UTF-8 text.") from error
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"the configuration {path} is not valid TOML ({error}); correct the file.") from error
-    return parse_config(command, _merged(given, options))
+    config = parse_config(command, _merged(given, options))
+    # An option may leave a setting of the file without effect, but not a setting given beside it.
+    asked = [name for name in options if name in config.spec.parameters] or given
+    for name, needed in config.spec.idle.items():
+        if name in asked:
+            raise InputError(f"{name} has an effect only with {needed}; leave it out, or set that as well.")
+    return config
 
 
 def parse_config(command: str, tables: Mapping[str, object]) -> Config:

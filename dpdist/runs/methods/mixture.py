@@ -76,7 +76,7 @@ def prepared_problem(spec: FitSpec, source: Source, backend: Backend) -> Problem
 def check_start(spec: FitSpec) -> None:
     """Raise :class:`InputError` if moves are given for a schedule without moves, or if such a schedule would start from
     one component, which it could never split."""
-    begins_with_one = isinstance(spec.initial, str) and spec.initial == "one" and spec.allocation.max_components != 1
+    begins_with_one = spec.starts_by("one") and spec.allocation.max_components != 1
     if begins_with_one and spec.moves and not spec.schedule.moves:
         raise InputError(
             f"the schedule {spec.schedule.name} makes no moves, so a fit from initial='one' would keep one cluster. "
@@ -194,7 +194,7 @@ class MemoizedMixture(RowMethod[FitSpec, Problem, Summary, MixturePredictor]):
         """The source in partitions whose size follows from the cost of a row; sparse sources are unchanged."""
         if source.sparse:
             return source
-        begun = spec.starting_components if isinstance(spec.initial, str) and spec.initial == "k-means++" else 1
+        begun = spec.starting_components if spec.starts_by("k-means++") else 1
         given = min(spec.row_transform.pca or source.shape[1], source.shape[1]), begun, spec.allocation.max_components
         return source.in_partitions_of(rows_of_work(spec.family, *given, spec.candidates))
 

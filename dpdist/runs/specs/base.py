@@ -51,6 +51,11 @@ class Spec(ABC):
         check_settings(self)
 
     @property
+    def idle(self) -> dict[str, str]:
+        """Settings without effect beside the others, by name, and what they would need."""
+        return {}
+
+    @property
     def parameters(self) -> dict[str, object]:
         """All settings by name, as given; None for a part that equals the default part."""
         held = {name: (getattr(self, name), each.default_part) for name, each in settings_of(type(self)).items()}

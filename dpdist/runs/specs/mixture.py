@@ -132,6 +132,15 @@ class FitSpec(RowSpec, LapSpec, ABC):
     )
 
     @property
+    def idle(self) -> dict[str, str]:
+        starts = {"initial_components": "k-means++", "initial_rows": "sva"}
+        return {name: f"initial = '{start}'" for name, start in starts.items() if not self.starts_by(start)}
+
+    def starts_by(self, name: str) -> bool:
+        """Whether the initial model is made by this method."""
+        return isinstance(self.initial, str) and self.initial == name
+
+    @property
     @abstractmethod
     def starting_components(self) -> int:
         """Number of clusters of a k-means++ start."""

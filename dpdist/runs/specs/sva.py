@@ -74,6 +74,18 @@ class SVASpec(RowSpec):
     )
 
     @property
+    def idle(self) -> dict[str, str]:
+        conjugate = isinstance(self.family, Family)
+        distances = isinstance(self.merge, str) and isinstance(self.pruning.merge, DistanceTest)
+        needs = {
+            "merge_threshold": (distances, "merge = 'distance' or 'absolute distance'"),
+            "round_partitions": (conjugate and self.parallel, "parallel = true and a conjugate family"),
+            "forgetting": (not conjugate, "a likelihood without a conjugate prior"),
+            "own_clock": (not conjugate, "a likelihood without a conjugate prior"),
+        }
+        return {name: needed for name, (met, needed) in needs.items() if not met}
+
+    @property
     def rule(self) -> OpeningRule:
         """The rule that decides when a row opens a cluster."""
         return OpeningRule(self.concentration, self.threshold, self.floor, self.max_components)
