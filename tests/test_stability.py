@@ -184,8 +184,10 @@ def test_the_command_keeps_what_it_finds(groups, tmp_path, monkeypatch, capsys) 
     np.testing.assert_array_equal(stored["jaccard"].values, expected)
     assert len(loaded.tree_) == loaded.n_components_, "one finding leaves the other"
     app(["sva", "rows.zarr", "--out", "pass.zarr", "--serial"], standalone_mode=False)
-    with pytest.raises(dpdist.InputError, match="is a sequential pass, which cannot be refitted"):
-        app(["stability", "pass.zarr", "--serial"], standalone_mode=False)
+    dpdist.SVA().fit(groups[0]).save("of_memory.zarr")  # without a path of data
+    for path in ("pass.zarr", "of_memory.zarr"):
+        with pytest.raises(dpdist.InputError, match="is a sequential pass, which cannot be refitted"):
+            app(["stability", path, "--serial"], standalone_mode=False)
     with pytest.raises(dpdist.InputError, match="use stability of the model from which it was cut"):
         loaded.cut(2).stability(groups[0])
     for wrong in ({"refits": 0}, {"max_laps": 0}):

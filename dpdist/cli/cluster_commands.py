@@ -15,7 +15,7 @@ from dpdist.cluster.terminal import MESSAGES, OUTPUT
 from dpdist.inference.hierarchy.tree import Tree
 from dpdist.inference.stability import MAX_LAPS, REFITS
 from dpdist.runs.events import count_of
-from dpdist.runs.opening import grow_stored_tree, model_in, open_run, refit_stored, rows_model, source_of
+from dpdist.runs.opening import grow_stored_tree, model_in, open_run, refit_stored, refittable, rows_model, source_of
 from dpdist.runs.progress import say
 
 #: Largest number of shown clusters.
@@ -64,7 +64,7 @@ def stability(
     that are stored.
     """
     store = open_run(run)
-    rows_model(model_in(store), run)  # refuses topics before there is a cluster
+    refittable(model_in(store), run)  # refuses other models before there is a cluster
     source = source_of(store, data)
     with backend_of(workers, scheduler, serial, source, refits * max_laps, stopped=KEPT) as backend:
         found = refit_stored(run, source, backend, refits, max_laps, _Told(refits))

@@ -206,6 +206,17 @@ def rows_model(found: object, path: str | os.PathLike[str]) -> Predictor:
     return found
 
 
+def refittable(found: object, path: str | os.PathLike[str]) -> MixturePredictor:
+    """`found` as a predictor of a fit; raises as :func:`rows_model`, and :class:`InputError` if the model at `path` is
+    from a sequential pass."""
+    predictor = rows_model(found, path)
+    if not isinstance(predictor, MixturePredictor):
+        raise InputError(
+            f"{path} is a sequential pass, which cannot be refitted; start a fit from it with: dpdist fit --initial"
+        )
+    return predictor
+
+
 def grow_stored_tree(path: str | os.PathLike[str], source: Source, backend: Backend) -> Tree:
     """Grow the merge tree of the run or model at `path` and store it there. Raises as :func:`rows_model`, if the rows
     are not those of the run, and if the run is being written."""
@@ -226,13 +237,9 @@ def refit_stored(
     """Refit the fit at `path` to measure the stability of its clusters. The result is stored after every refit, so that
     a later call continues. Other arguments are as for :func:`dpdist.inference.stability.refit`."""
     with _alone_with(path) as (store, predictor):
-        if not isinstance(predictor, MixturePredictor):
-            raise InputError(
-                f"{path} is a sequential pass, which cannot be refitted; start a fit from it with: dpdist fit --initial"
-            )
         known, keep = store.finding("stability"), partial(store.add_finding, "stability", predictor=predictor)
-        rows = _rows_of(store, source)
-        return refit(store.problem(), predictor, rows, backend, refits, max_laps, tell, known, keep)
+        fitted, rows = refittable(predictor, path), _rows_of(store, source)
+        return refit(store.problem(), fitted, rows, backend, refits, max_laps, tell, known, keep)
 
 
 @contextlib.contextmanager
