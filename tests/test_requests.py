@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -121,9 +122,12 @@ def test_a_run_that_was_followed_to_its_end_is_not_told_again(
     record(place_of(str(path)), 1, Address("tcp://127.0.0.1:1"))
     monkeypatch.setattr(LocalConfig, "watch", lambda self, address: SimpleNamespace(close=lambda: None))
     monkeypatch.setattr(job_commands, "follow", lambda client, console, run: told.append(run) or "the end")
+    losses = logging.getLogger("distributed.client")
+    monkeypatch.setattr(losses, "level", logging.ERROR)
     monkeypatch.setattr(job_commands, "_ending", lambda place: ends.pop(0))
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     assert "it has ended" in called("attach", path) and len(told) == 1 and not ends
+    assert losses.level == logging.CRITICAL, "Dask says that the scheduler is gone, which is no error here"
 
 
 class Here(SerialBackend):

@@ -18,7 +18,7 @@ import typer
 
 from dpdist.cluster.attach import follow
 from dpdist.cluster.certificates import make_certificates
-from dpdist.cluster.foreground import CheckpointSeconds, Overwrite, way_on
+from dpdist.cluster.foreground import CheckpointSeconds, Overwrite, expect_losses, way_on
 from dpdist.cluster.kinds import ClusterConfig, parse_cluster, read_cluster
 from dpdist.cluster.running import AGAIN, FAILED
 from dpdist.cluster.submission import Job, JobState, submitter_for, submitter_of
@@ -290,6 +290,7 @@ def _is_coming_up(place: Place, number: int, lease: int) -> bool:
 def _watched(request: Request, address: str) -> tuple[bool, bool]:
     """Follow a run on its scheduler until either ends; returns whether anything was shown, and whether it was the run
     that ended."""
+    expect_losses()
     try:
         client = parse_cluster(request.cluster).watch(address)
     except InputError:

@@ -101,8 +101,14 @@ def _started(workers: int | None = None, scheduler: str | None = None) -> Backen
     """A connection to a running cluster, or a new local one; Dask, which takes long to import, is imported here."""
     from dpdist.execution.connecting import connect, local_backend
 
-    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # now, as importing Dask sets levels
+    expect_losses()
     return local_backend(workers) if scheduler is None else connect(scheduler)
+
+
+def expect_losses() -> None:
+    """Suppress the messages of Dask's clients about a lost scheduler, which is told of in other words; importing Dask
+    sets levels, so this is called afterwards."""
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
 
 
 def _chosen(seconds: float, cores: int) -> Launch:
