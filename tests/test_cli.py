@@ -106,7 +106,7 @@ def test_fit_show_predict(folder, run) -> None:
     done = dpdist_command(
         "predict", run, "rows.zarr", "--out", "labels.zarr", "--top", 2, "--density", "--serial", folder=folder
     )
-    assert "3000 rows labelled" in succeeded(done)
+    assert "3,000 rows labelled" in succeeded(done)
     labels = xr.open_zarr(folder / "labels.zarr", consolidated=False)
     model, rows = dpdist.load(run), np.load(folder / "rows.npy")
     np.testing.assert_array_equal(labels["label"].values, model.predict(rows))

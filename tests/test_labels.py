@@ -280,5 +280,5 @@ def test_dpdist_predict_that_is_killed_goes_on_and_says_so(tmp_path) -> None:
     begun.kill()
     begun.wait()
     again = subprocess.run([*command, "--out", "labels.zarr"], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert "of 450000 rows are labelled already; continuing" in again.stderr
+    assert "of 450,000 rows are labelled already; continuing" in again.stderr
     assert contents(tmp_path / "labels.zarr") == contents(tmp_path / "whole.zarr")

@@ -27,6 +27,7 @@ from dpdist.data import as_source, row_ids
 from dpdist.data.columns import listed
 from dpdist.inference.hierarchy.cut import cut
 from dpdist.inference.outliers import Flagged, flagged
+from dpdist.runs.events import count_of
 from dpdist.runs.label_table import RowIds, claim_file, is_table
 from dpdist.runs.labelling import Labeller, write_labels
 from dpdist.runs.methods import METHODS
@@ -114,7 +115,7 @@ def predict(
     store = open_run(run)
     predictor, method = model_in(store), METHODS[store.method]
     source = rows_for(store, data, ids=ids)
-    rows = f"{source.shape[0]} {method.row}s"
+    rows = count_of(source.shape[0], method.row)
     if (n_clusters, elbo_loss, min_cluster_size) != (None, None, None):
         tree = store.finding("tree")
         predictor = cut(rows_model(predictor, run), tree, n_clusters, elbo_loss, min_cluster_size)
@@ -136,7 +137,7 @@ def predict(
             density=density,
             overwrite=overwrite,
             ids=called,
-            tell=lambda there: say(MESSAGES, f"{there} of {rows} are labelled already; continuing"),
+            tell=lambda there: say(MESSAGES, f"{there:,} of {rows} are labelled already; continuing"),
         )
     many = len(predictor.ids)
     parts = f"{many if many != 1 else 'one'} {method.parts_of(many)}"
