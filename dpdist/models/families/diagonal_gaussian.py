@@ -18,7 +18,7 @@ from dpdist.core.errors import PrecisionError
 from dpdist.kernels.sequential_diagonal import log_factor_sums
 from dpdist.models.families.base import Family, Features, Moments, Rows
 from dpdist.models.families.empirical import FREEDOM, PRECISION, most_evident
-from dpdist.models.families.wishart import LOST
+from dpdist.models.families.wishart import precise
 from dpdist.models.hyperparameters import Each, EachPositive, Lone, LoneCount, filled, with_free
 
 
@@ -144,7 +144,7 @@ class DiagonalGaussian(Family):
         about_prior = squares - 2 * total * self.mean + counts * self.mean**2
         rate = self.rate + 0.5 * (about_prior - shift**2 / precision)
         raw = np.abs(squares) + counts * self.mean**2
-        if not (8 * np.finfo(np.float64).eps * raw <= LOST * rate).all():
+        if not precise(rate, raw).all():
             raise PrecisionError(
                 "a component's variance lost its precision: the component's rows vary far less than their distance "
                 "from the origin or the prior mean. Standardise the columns (row_transform=TransformPlan(scale=True)) "

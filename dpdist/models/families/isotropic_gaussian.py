@@ -13,7 +13,7 @@ import numpy as np
 
 from dpdist.core.errors import PrecisionError
 from dpdist.models.families.base import Family, Features, Moments, Rows
-from dpdist.models.families.wishart import LOST
+from dpdist.models.families.wishart import precise
 from dpdist.models.hyperparameters import Each, Lone, filled
 
 
@@ -63,7 +63,7 @@ class IsotropicGaussian(Family):
         fitted = (shift**2).sum(axis=1) / (self.variance * precision)
         about_mean = np.maximum(squares - fitted, 0.0) + (counts + 1) * self.variance
         raw = np.abs(stats[:, 0]) + counts * (self.mean @ self.mean)
-        if not (8 * np.finfo(np.float64).eps * raw <= LOST * about_mean).all():
+        if not precise(about_mean, raw).all():
             raise PrecisionError(
                 "a component's sum of squares lost its precision: its rows lie too far from the origin or the "
                 "prior mean for their variance. Standardise the columns (row_transform=TransformPlan(scale=True)) or "

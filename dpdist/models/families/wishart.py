@@ -167,23 +167,28 @@ def cholesky(scatter: np.ndarray, raw_diagonal: np.ndarray, counts: np.ndarray, 
         of its pivots.
     """
     diagonal = np.diagonal(scatter, axis1=1, axis2=2)
-    rounding = 8 * np.finfo(np.float64).eps * np.maximum(np.abs(raw_diagonal), diagonal)
-    _require_precise(diagonal, rounding, counts, first)
+    raw = np.maximum(np.abs(raw_diagonal), diagonal)
+    _require_precise(diagonal, raw, counts, first)
     try:
         factor = np.linalg.cholesky(scatter)
     except np.linalg.LinAlgError:
         least = np.linalg.eigvalsh(scatter)[:, 0]
         raise PrecisionError(_lost_sentence(int(least.argmin()), counts, first)) from None
     # A pivot is what is left of a column given those before it, which of columns nearly collinear may be rounding only.
-    _require_precise(np.diagonal(factor, axis1=1, axis2=2) ** 2, rounding, counts, first)
+    _require_precise(np.diagonal(factor, axis1=1, axis2=2) ** 2, raw, counts, first)
     return factor
 
 
-def _require_precise(left: np.ndarray, rounding: np.ndarray, counts: np.ndarray, first: int) -> None:
-    """Raise :class:`PrecisionError` if `rounding` may exceed ``LOST`` of what is `left` after sums cancel, (K, D)."""
-    precise = (rounding <= LOST * left).all(axis=1)
-    if not precise.all():
-        raise PrecisionError(_lost_sentence(int(precise.argmin()), counts, first))
+def _require_precise(left: np.ndarray, raw: np.ndarray, counts: np.ndarray, first: int) -> None:
+    """Raise :class:`PrecisionError` if what is `left` of `raw` second moments, both (K, D), is not :func:`precise`."""
+    sound = precise(left, raw).all(axis=1)
+    if not sound.all():
+        raise PrecisionError(_lost_sentence(int(sound.argmin()), counts, first))
+
+
+def precise(left: np.ndarray, raw: np.ndarray) -> np.ndarray:
+    """Where rounding of `raw` second moments cannot exceed ``LOST`` of what is `left` of them after sums cancel."""
+    return np.asarray(8 * np.finfo(np.float64).eps * raw <= LOST * left)
 
 
 def within(scale: np.ndarray, degrees: float, factor: np.ndarray, count: float) -> np.ndarray:
