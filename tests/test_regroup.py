@@ -174,7 +174,7 @@ def test_where_rows_are_few_vain_searches_are_made_again(rows, searches, most, m
 
     monkeypatch.setattr("dpdist.inference.moves.regroup.rearranged", second)
     drawn_rows = move._drawn(end, (0, 1), (0, 0, 0, 10))
-    result = _arrange_task((end.model, move), better, drawn_rows, searches, 4.0, (0, 0, 0, 10))
+    result = _arrange_task((end.model, move), better, drawn_rows, searches, 0, 4.0, (0, 0, 0, 10))
     assert len(made) == min(searches, 2) and (result is None) == (searches == 1)
 
 

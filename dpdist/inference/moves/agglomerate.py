@@ -36,11 +36,11 @@ def agglomerated(sample: SampledRows, seeds: int, rng: np.random.Generator) -> l
     drawn = [many_nearest_seeds(points, sample.weights, seeds, draws, rng) for points, draws in measures]
     drawn.append(alike_in_a_column(sample.points, sample.weights, seeds - 1, DRAWS, rng.spawn(1)[0]))
     seeded = [own for owners in drawn if owners is not None for own in owners.T]
-    return merged_down(sample, [sample.owned(own, int(own.max()) + 1) for own in seeded])
+    return [each.stats for each in merged_down(sample, [sample.owned(own, int(own.max()) + 1) for own in seeded])]
 
 
-def merged_down(sample: SampledRows, candidates: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The best arrangement on the way from each candidate down, statistics (M, F), while merges of components gain."""
+def merged_down(sample: SampledRows, candidates: Sequence[np.ndarray]) -> list[Arrangement]:
+    """The best arrangement on the way from each candidate, statistics (M, F), down while merges of components gain."""
     now = _refined(sample, candidates)
     best, going = list(now), list(range(len(now)))
     while going:
@@ -48,7 +48,7 @@ def merged_down(sample: SampledRows, candidates: Sequence[np.ndarray]) -> list[n
         going = list(merged)
         for j, found in zip(going, _refined(sample, list(merged.values())), strict=True):
             now[j], best[j] = found, max(best[j], found, key=lambda each: each.elbo)
-    return [each.stats for each in best]
+    return best
 
 
 def _refined(sample: SampledRows, candidates: Sequence[np.ndarray]) -> list[Arrangement]:

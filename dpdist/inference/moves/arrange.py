@@ -7,7 +7,8 @@ none gains, single rows are moved to other components (:mod:`dpdist.inference.mo
 group of one or two components, many components are seeded and merged (:mod:`dpdist.inference.moves.agglomerate`);
 larger groups are divided by the values of columns (:mod:`dpdist.inference.moves.crossing`). Merging two components
 while splitting a third was never the best change. In wide groups only such divisions are tried, and the outer rows of
-all members, which together may form one more component. Source: the split-and-merge EM of Ueda, Nakano,
+all members, which together may form one more component. The widest groups are also divided by the values of columns at
+random, round after round (:mod:`dpdist.inference.moves.redivision`). Source: the split-and-merge EM of Ueda, Nakano,
 Ghahramani & Hinton (2000), with a free number of components.
 """
 
@@ -19,12 +20,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dpdist.core.errors import PrecisionError
 from dpdist.inference.moves.agglomerate import agglomerated
 from dpdist.inference.moves.children import Children, paying, seed_children
 from dpdist.inference.moves.contest import contest
 from dpdist.inference.moves.crossing import crossed
 from dpdist.inference.moves.hops import hopped
-from dpdist.inference.moves.sampled_rows import Arrangement, SampledRows
+from dpdist.inference.moves.redivision import redivisions
+from dpdist.inference.moves.sampled_rows import STEP_GAIN, Arrangement, SampledRows
 from dpdist.inference.moves.shells import shells
 from dpdist.inference.moves.split import Split
 
@@ -99,6 +102,27 @@ def rearranged_widely(
     candidates += [stats for stats in crossed(sample, settled, rng) if len(stats) <= most]
     found = best_of(sample, candidates, settled.elbo + ROUND_GAIN * sample.rows)
     return found.occupied if found is not None and len(found.occupied.stats) else None
+
+
+def redivided(
+    sample: SampledRows, settled: Arrangement, rounds: int, rng: np.random.Generator, most: float = np.inf
+) -> Arrangement | None:
+    """The arrangement after `rounds` rounds, each of which adopts the best of several random divisions of components by
+    the values of columns, if that is better; None if the last one is not better than the present one by as much as
+    :func:`rearranged` asks for. Other parameters are those of :func:`rearranged`.
+    """
+    now = settled
+    for _ in range(rounds):
+        try:
+            candidates = [stats for stats in redivisions(sample, now, rng) if len(stats) <= most]
+            best = best_of(sample, candidates, now.elbo + STEP_GAIN * sample.rows)
+        except PrecisionError:  # of a random component, which is no reason to end the search
+            continue
+        if best is not None and len(best.occupied.stats):
+            now = best.occupied
+        elif not candidates:
+            break
+    return now if now.elbo >= settled.elbo + ROUND_GAIN * sample.rows else None
 
 
 def _anew(sample: SampledRows, settled: Arrangement, rng: np.random.Generator, most: float) -> list[np.ndarray]:

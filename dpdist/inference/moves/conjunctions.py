@@ -26,11 +26,34 @@ def by_conjunctions(sample: SampledRows, divisions: Sequence[np.ndarray]) -> np.
 
     `divisions` are ranks of rows, (n,), by their values in some columns.
     """
-    has = np.concatenate(
+    return decision_list(sample, conditions(divisions), sample.weights)
+
+
+def conditions(divisions: Sequence[np.ndarray]) -> np.ndarray:
+    """(n, V) whether a row has each of the most frequent values of each column; `divisions` are ranks (n,)."""
+    return np.concatenate(
         [ranks[:, None] == np.arange(min(VALUES, int(ranks.max()) + 1)) for ranks in divisions], axis=1
     )
-    rest, found = sample.weights, list[np.ndarray]()
-    while len(found) < MOST and (part := _conjunction(sample, has, rest)) is not None:
+
+
+def decision_list(
+    sample: SampledRows, has: np.ndarray, rest: np.ndarray, share: float = 1.0, rng: np.random.Generator | None = None
+) -> np.ndarray:
+    """Statistics (M, F) of the rows of each conjunction, in the order of finding, and of all others.
+
+    Parameters
+    ----------
+    has : (n, V) bool, of :func:`conditions`
+    rest : (n,) weights of the rows to divide
+    share : fraction of the conditions, drawn anew for each conjunction, of which it consists
+    rng : of these draws; None if all conditions may be used
+    """
+    found = list[np.ndarray]()
+    while len(found) < MOST:
+        among = has if rng is None else has[:, rng.random(has.shape[1]) < share]
+        part = _conjunction(sample, among, rest)
+        if part is None:
+            break
         found.append(sample.sums(part))
         rest = rest - part
     return np.stack([*found, sample.sums(rest)])

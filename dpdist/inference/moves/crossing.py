@@ -40,7 +40,7 @@ def crossed(sample: SampledRows, now: Arrangement, rng: np.random.Generator) -> 
     columns, parts = MERGED[large]
     most = parts // len(now.stats) - 1
     merged = [_parts(sample, now.resp, np.minimum(ranks, most)) for ranks in divisions[:columns]]
-    found = [*merged_down(sample, merged), by_conjunctions(sample, divisions)]
+    found = [*(each.stats for each in merged_down(sample, merged)), by_conjunctions(sample, divisions)]
     return [*found, *replaced(sample, now, divisions)] if large else found
 
 

@@ -9,8 +9,8 @@ Disjoint groups are searched in waves. If a wave finds something, another wave s
 (:mod:`dpdist.inference.moves.sketch`). A searched group is not searched again until its members change. Once laps
 without moves gain less than a regroup must, all remaining groups are searched, and one wide group around each component
 as well, in which a component for the outer rows of all members may be missing, or which may be better divided by the
-values of a column. On small data searches are cheap and depend much on each random draw, so a search that found nothing
-is repeated.
+values of a column. If that finds nothing, the widest groups are divided by the values of columns at random. On small
+data searches are cheap and depend much on each random draw, so a search that found nothing is repeated.
 
 Searches at a lap end stop once they cost a few times as much as the lap's own matrix products: a smaller limit reaches
 the same bound in the same time, but in more laps. They stop much sooner while most components were recently split, or
@@ -29,7 +29,7 @@ import numpy as np
 from dpdist.core.checks import COUNT, check_fields, whole
 from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
-from dpdist.inference.moves.arrange import ROUND_GAIN, rearranged, rearranged_widely
+from dpdist.inference.moves.arrange import ROUND_GAIN, rearranged, rearranged_widely, redivided
 from dpdist.inference.moves.base import LapEnd, Proposals
 from dpdist.inference.moves.division import Dividing, Divisions
 from dpdist.inference.moves.sampled_rows import SampledRows
@@ -45,9 +45,11 @@ MOST_TOGETHER = 8
 #: Cost limits of the searches at a lap end, as multiples of the lap's own products: while splits act on most
 #: components, and afterwards. The last number is a lower limit in multiplications.
 LAPS_MEANWHILE, MOST_LAPS, MOST_PRODUCTS = 1, 12, 9e9
-#: Number of rows that repeated searches of a group may read in total. Each component counts as COMPONENT rows, and its
-#: posterior as POSTERIOR rows for every column of statistics.
+#: Number of rows that repeated searches of a group may read in total, if all read the whole data. Each component counts
+#: as COMPONENT rows, and its posterior as POSTERIOR rows for every column of statistics.
 ROWS_SEARCHED, COMPONENT, POSTERIOR = 4500.0, 50.0, 0.125
+#: The same number for random divisions of a group by the values of columns, and largest number of these rounds.
+ROWS_REDIVIDED, MOST_ROUNDS = 60_000.0, 60
 #: Rows of a group per search: with fewer rows, the seedings of one search already cover most arrangements.
 ROWS_A_SEARCH = 30.0
 #: Approximate number of products of each row with a component's columns, per member of the group, in a search.
@@ -198,8 +200,15 @@ class Regroup(Dividing):
         stats = [end.summary.stats[list(group)] for group in groups]
         most = [len(group) + max(0.0, end.room) for group in groups]
         searches = [_searches(end, group, self.searches) for group in groups]
+        rounds = [self._rounds(end, group) for group in groups]
         shared = [end.backend.share((end.model, self))] * len(groups)
-        return end.backend.fetch(end.backend.map(_arrange_task, shared, stats, drawn, searches, most, keys))
+        return end.backend.fetch(end.backend.map(_arrange_task, shared, stats, drawn, searches, rounds, most, keys))
+
+    def _rounds(self, end: LapEnd, group: tuple[int, ...]) -> int:
+        """Rounds of random divisions of a group by the values of columns; none unless it is of the largest size."""
+        if len(group) < min(self.widest, len(end.ids)):
+            return 0
+        return int(np.clip(_affordable(ROWS_REDIVIDED, end), 1, MOST_ROUNDS))
 
     def _drawn(self, end: LapEnd, group: tuple[int, ...], key: tuple[int, int, int, int]) -> GroupRows:
         """The rows used by the search of a group; only these are sent to its task."""
@@ -216,10 +225,14 @@ def _most_work(end: LapEnd, laps: float) -> float:
 
 def _searches(end: LapEnd, group: tuple[int, ...], most: int) -> int:
     """How often a group is searched without success: more often on small data, less often for groups with few rows."""
+    own = float(end.summary.counts[list(group)].sum())
+    return int(np.clip(min(_affordable(ROWS_SEARCHED, end), own / ROWS_A_SEARCH), 1, most))
+
+
+def _affordable(rows: float, end: LapEnd) -> float:
+    """How often `rows` rows contain the whole data, to which components add the rows that their posteriors cost."""
     components, width = end.summary.stats.shape
-    rows, own = float(end.summary.counts.sum()), float(end.summary.counts[list(group)].sum())
-    affordable = ROWS_SEARCHED / (rows + components * (COMPONENT + POSTERIOR * width))
-    return int(np.clip(min(affordable, own / ROWS_A_SEARCH), 1, most))
+    return rows / (float(end.summary.counts.sum()) + components * (COMPONENT + POSTERIOR * width))
 
 
 def _sampled(
@@ -243,6 +256,7 @@ def _arrange_task(
     stats: np.ndarray,
     drawn: GroupRows,
     searches: int,
+    rounds: int,
     most: float,
     key: tuple[int, int, int, int],
 ) -> Found | None:
@@ -256,7 +270,10 @@ def _arrange_task(
             tried = (rearranged(sample, settled, split, rng, most) for _ in range(searches))
             better = next((each for each in tried if each is not None), None)
         else:
-            better = rearranged_widely(sample, sample.settled(stats * share), rng, most)
+            settled = sample.settled(stats * share)
+            better = rearranged_widely(sample, settled, rng, most)
+        if better is None:
+            better = redivided(sample, settled, rounds, rng, most)
     if better is None:
         return None
     owners = better.resp.argmax(axis=1)
