@@ -114,14 +114,15 @@ def redivided(
     now = settled
     for _ in range(rounds):
         try:
-            candidates = [stats for stats in redivisions(sample, now, rng) if len(stats) <= most]
+            found = redivisions(sample, now, rng)
+            if not found:  # values recur in no column
+                break
+            candidates = [stats for stats in found if len(stats) <= most]
             best = best_of(sample, candidates, now.elbo + STEP_GAIN * sample.rows)
         except PrecisionError:  # of a random component, which is no reason to end the search
             continue
         if best is not None and len(best.occupied.stats):
             now = best.occupied
-        elif not candidates:
-            break
     return now if now.elbo >= settled.elbo + ROUND_GAIN * sample.rows else None
 
 

@@ -1,11 +1,10 @@
 """Random divisions of some components by the values of columns.
 
 Tables of codes, counts or answers have many arrangements whose components hold rows with certain values in several
-columns, and changes of one or two components do not lead from one of them to a better one. So components are divided
-anew at random: some of them by a decision list (:mod:`dpdist.inference.moves.conjunctions`), or all by rows that leave
-them for a new component, those of a conjunction. Only random conditions are allowed in each, of which it takes the best
-by evidence; what results is merged as long as that gains. Source: greedy randomized adaptive search (Feo & Resende
-1995).
+columns, and no change of one or two components leads from one of them to a better one. So either some components are
+divided anew by a decision list (:mod:`dpdist.inference.moves.conjunctions`), or the rows of one conjunction leave all
+components and form a new one. Both are greedy by evidence but may use only random conditions, so that each division is
+another; what results is merged as long as that gains. Source: greedy randomized adaptive search (Feo & Resende 1995).
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class Regroup(Dividing):
     smallest, largest : sizes of groups; a group of each size between them is a component and its nearest neighbours,
         and a single component is a group if there is no other
     widest : size of the groups to which one component for the outer rows of all members may be added, and which are
-        divided by the values of a column; nothing else is tried in them
+        divided by the values of columns, also at random; nothing else is tried in them
     rows : largest number of sampled rows in a search
     seedings : of a split, as in :class:`Split`
     searches : largest number of searches of a group that find nothing, on small data; on large data there is one
