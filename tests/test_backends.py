@@ -198,7 +198,7 @@ def test_rows_that_another_cluster_holds_are_refused_in_a_sentence(dask_backend)
 
 def test_rows_that_went_with_their_cluster_are_told_whoever_asks() -> None:
     with (
-        LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         array = client.persist(da.from_array(clusters(0, rows=60), chunks=(30, -1)))
@@ -365,7 +365,7 @@ def test_likely_pairs_are_found_in_parts_that_know_nothing_of_workers(dask_backe
 def test_an_asynchronous_client_is_refused() -> None:
     async def fit() -> None:
         async with (
-            LocalCluster(n_workers=1, processes=False, dashboard_address=None, asynchronous=True) as cluster,
+            LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0", asynchronous=True) as cluster,
             Client(cluster, asynchronous=True),
         ):
             mixture().fit(clusters(0))

@@ -355,7 +355,7 @@ def test_a_scheduler_is_met_from_within_an_event_loop_as_notebooks_have_one() ->
     async def meet(address: str) -> None:
         connect(address).close()
 
-    with LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster:
         asyncio.run(meet(cluster.scheduler_address))
 
 
@@ -366,7 +366,7 @@ def test_a_scheduler_that_dies_as_it_answers_may_be_followed_by_another_at_its_a
     def die_as_asked() -> LocalCluster:
         with dying, dying.accept()[0] as asked:
             asked.recv(1)
-        return LocalCluster(n_workers=0, host="127.0.0.1", scheduler_port=port, dashboard_address=None)
+        return LocalCluster(n_workers=0, host="127.0.0.1", scheduler_port=port, dashboard_address="127.0.0.1:0")
 
     with ThreadPoolExecutor(1) as threads:
         following = threads.submit(die_as_asked)

@@ -56,7 +56,7 @@ def test_each_thread_has_an_account_of_its_own() -> None:
 
 
 def test_workers_seconds_are_counted_once_to_the_phase_that_asked() -> None:
-    with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as client:
+    with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as client:
         backend = DaskBackend(client)
         before = spent()
         with phase(Phase.LOCAL_STEP):
@@ -72,7 +72,7 @@ def test_workers_seconds_are_counted_once_to_the_phase_that_asked() -> None:
 
 
 def test_sending_is_waiting_whatever_it_is_for(monkeypatch) -> None:
-    with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as client:
+    with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as client:
         backend, sent = DaskBackend(client), client.get
 
         def slow(*given, **more):

@@ -33,7 +33,7 @@ SATURATIONS = [1.0, 2.0, 4.0]
 def cluster(settings: dict, workers: int) -> LocalCluster:
     """A cluster of single-threaded workers under the settings."""
     with dask.config.set({**WORKER_SETTINGS, **settings}):
-        return LocalCluster(n_workers=workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None)
+        return LocalCluster(n_workers=workers, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0")
 
 
 def read(partitions: list[Partition]) -> list[float]:
