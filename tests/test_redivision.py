@@ -105,9 +105,9 @@ def test_the_rows_of_the_best_conjunction_leave_all_components(monkeypatch) -> N
     np.testing.assert_allclose(found[found[:, -1] >= 1], after(best), rtol=1e-9, atol=1e-6)
 
 
-def test_a_decision_list_divides_some_components_and_leaves_the_others(monkeypatch) -> None:
+def test_a_decision_list_divides_some_components_and_leaves_the_others() -> None:
     rows, _ = table()
-    sample, has = sampled(rows), conditions([answers.astype(int) for answers in table()[0][:, :5].T])
+    sample, has = sampled(rows), conditions([answers.astype(int) for answers in rows[:, :5].T])
     now = sample.stepped([sums(sample.model, rows, np.arange(400) % 12)])[0]
     numbers, divided = set(), set()
     for seed in range(30):
@@ -175,11 +175,10 @@ def test_a_search_divides_at_random_if_nothing_else_was_found(largest, monkeypat
     sample = sampled(rows)
     monkeypatch.setattr(regroup, "rearranged", lambda *given: None)
     monkeypatch.setattr(regroup, "rearranged_widely", lambda *given: None)
-    owners = np.arange(400) % 3
-    given = (sample.model, Regroup(largest=largest)), sums(sample.model, rows, owners), (rows, np.ones(400), 1.0)
-    drawn_rows = regroup.GroupRows(*given[2])
-    assert regroup._arrange_task(*given[:2], drawn_rows, 1, 0, np.inf, (0, 0, 0, 0)) is None
-    found = regroup._arrange_task(*given[:2], drawn_rows, 1, 20, np.inf, (0, 0, 0, 0))
+    group, drawn_rows = sums(sample.model, rows, np.arange(400) % 3), regroup.GroupRows(rows, np.ones(400), 1.0)
+    given = (sample.model, Regroup(largest=largest)), group, drawn_rows, 1
+    assert regroup._arrange_task(*given, 0, np.inf, (0, 0, 0, 0)) is None
+    found = regroup._arrange_task(*given, 20, np.inf, (0, 0, 0, 0))
     assert found is not None
     after = sample.settled(found.stats).elbo
     assert after >= sample.settled(sums(sample.model, rows, who)).elbo - 1.0

@@ -14,12 +14,12 @@ import numpy as np
 from dpdist.inference.moves.agglomerate import merged_down
 from dpdist.inference.moves.change import EMPTY
 from dpdist.inference.moves.conjunctions import conditions, decision_list, evidence_of
+from dpdist.inference.moves.crossing import LEAST, VALUES
 from dpdist.inference.moves.sampled_rows import Arrangement, SampledRows
 from dpdist.inference.moves.seeding import by_value
 
-#: Largest number of columns that are tried at a time, of values distinguished in each, and smallest share of rows with
-#: a value.
-COLUMNS, VALUES, LEAST = 32, 16, 0.003
+#: Largest number of columns that are tried at a time.
+COLUMNS = 32
 #: Number of random divisions, and of the best of them that are returned. Share of them that are decision lists.
 TRIED, KEPT, LISTED = 8, 2, 0.6
 #: Largest number of components that a decision list divides. Shares of the conditions that may be allowed in a decision

@@ -265,12 +265,11 @@ def _arrange_task(
     rng = generator(seed, "regroup search", lap, wave, identity)
     with one_thread():
         sample, split = SampledRows.of(model, rows, weights, share), Split(seedings=move.seedings, seed_iterations=2)
+        settled = sample.settled(stats * share)
         if len(stats) <= move.largest:
-            settled = sample.settled(stats * share)
             tried = (rearranged(sample, settled, split, rng, most) for _ in range(searches))
             better = next((each for each in tried if each is not None), None)
         else:
-            settled = sample.settled(stats * share)
             better = rearranged_widely(sample, settled, rng, most)
         if better is None:
             better = redivided(sample, settled, rounds, rng, most)
