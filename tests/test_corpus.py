@@ -463,7 +463,8 @@ def test_a_vocabulary_of_another_length_is_refused(tmp_path, out, vocabulary_fil
     ("content", "sentence"),
     [
         (b"a\n\nb\n", "line 2 of .* should be a word; it is empty"),
-        (b"a\n\xff\xfe\n", "should be UTF-8 text with one word per line, but reading it failed"),
+        (b"a\n\xff\xfe\n", r"should be UTF-8 text with one word per line, but reading it failed.* Save it as UTF-8\."),
+        (b"a\nb\nc\nb\n", "the words of .* should differ; 'b' is on two lines"),
         (None, "there is no vocabulary at .*Check the path"),
     ],
 )

@@ -59,6 +59,13 @@ def no_lease_lives_on() -> Iterator[None]:
     assert not [each for each in threading.enumerate() if each.name == "dpdist-lease" and each not in before]
 
 
+def test_a_run_and_a_model_are_no_rows(tmp_path: Path) -> None:
+    for make, name in ((pass_over, "run.zarr"), (save, "model.zarr")):
+        make(tmp_path / name)
+        with pytest.raises(dpdist.InputError, match=f"{name} should hold rows; it is a run or model of dpdist"):
+            dpdist.DPMixture().fit(tmp_path / name)
+
+
 def check_free(path: Path) -> None:
     """Nobody holds the right to write."""
     _, found = latest_lease(place_of(path))

@@ -248,6 +248,35 @@ def test_blanks_part_numbers_where_nothing_else_does(text, names, tmp_path) -> N
     assert (source.names, values.tolist()) == (names, [[1, 2.5], [3, 4]])
 
 
+@pytest.mark.parametrize(
+    "text, names",
+    [
+        ("# made by hand\n# in m, s\nx,y\n1,2.5\n3,4\n", ("x", "y")),
+        ("# made by hand\r\n\r\n1,2.5\r\n3,4\r\n", None),
+        ("\ufeff# made by hand; in m\nx;y\n1;2.5\n3;4\n", ("x", "y")),
+        ("# made by hand\n#x,y\n1,2.5\n3,4\n", ("#x", "y")),
+        ("#x,y\n1,2.5\n3,4\n", ("#x", "y")),
+    ],
+)
+def test_comments_before_the_rows_are_none(text, names, tmp_path) -> None:
+    (tmp_path / "rows.csv").write_bytes(text.encode())
+    source = as_source(tmp_path / "rows.csv")
+    values, _ = source.partitions[0].read()
+    assert (source.names, values.tolist()) == (names, [[1, 2.5], [3, 4]])
+    (tmp_path / "one.csv").write_text("# made by hand\n\n# in m\n1\n3\n")
+    assert as_source(tmp_path / "one.csv").partitions[0].read()[0].tolist() == [[1], [3]]
+
+
+@pytest.mark.parametrize("separator, point", [(",", "."), (";", ","), (" ", ".")])
+def test_numbers_of_text_are_read_to_the_last_bit(separator, point, tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(500, 3)) * 10.0 ** rng.integers(-200, 200, size=(500, 3))
+    text = (separator.join(repr(float(cell)).replace(".", point) for cell in row) for row in rows)
+    (tmp_path / "rows.csv").write_text("\n".join(text))
+    found = np.concatenate([part.read()[0] for part in as_source(tmp_path / "rows.csv").partitions])
+    np.testing.assert_array_equal(found, rows)
+
+
 @pytest.mark.parametrize("text", ["1, 2.5\n3, 4\n", "1 , 2.5\n3 , 4\n", "\ufeff1,0;2,5\n3;4,0\n"])
 def test_blanks_beside_what_parts_numbers_are_nothing(text, tmp_path) -> None:
     (tmp_path / "rows.csv").write_text(text)

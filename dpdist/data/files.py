@@ -101,7 +101,7 @@ def reading(path: Path, kind: str) -> Iterator[None]:
     except ImportError as error:
         raise InputError(f"{path} cannot be read without a package that is not installed: {error}") from error
     except (ValueError, OSError, EOFError, KeyError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
-        told = str(error).strip().rstrip(".")
-        raise InputError(
-            f"{path} should be {kind}, but reading it failed: {told}. Correct it, download it again or save it again."
-        ) from error
+        told, remedy = str(error).strip().rstrip("."), "Correct it, download it again or save it again"
+        if isinstance(error, UnicodeDecodeError):
+            remedy = "Save it as UTF-8"
+        raise InputError(f"{path} should be {kind}, but reading it failed: {told}. {remedy}.") from error

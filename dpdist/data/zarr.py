@@ -103,6 +103,8 @@ class ZarrSource(TableSource):
                 f"dpdist convert FILE --out {path} (for documents: dpdist corpus FILE --out {path})."
             ) from error
         if isinstance(node, zarr.Group):
+            if all((Path(path) / folder).is_dir() for folder in ("commits", "generations")):
+                raise InputError(f"{path} should hold rows; it is a run or model of dpdist. Give the path of the data.")
             name = _rows_of(node, path)
             node, where = node[name], f"{where.rstrip('/')}/{name}"
         source = cls(node, weights, label=str(path), path=where)

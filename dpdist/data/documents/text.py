@@ -66,7 +66,7 @@ def refuse(path: Path, line: int, expected: str, got: str) -> NoReturn:
 
 def read_vocabulary(path: str) -> list[str]:
     """The words of a UTF-8 file with one word a line; raises :class:`InputError` if there is no such file, it is not
-    text, or a line is empty."""
+    text, a line is empty, or two are equal."""
     if not Path(path).is_file():
         raise InputError(f"there is no vocabulary at {path}. Check the path of this file with one word per line.")
     with opened(Path(path), "UTF-8 text with one word per line") as stream:
@@ -76,5 +76,11 @@ def read_vocabulary(path: str) -> list[str]:
         raise InputError(
             f"line {words.index('') + 1} of {path} should be a word; it is empty. "
             "Remove the line, or write a word on it: each column of the documents needs one."
+        )
+    if len(set(words)) < len(words):
+        first = next(word for line, word in enumerate(words) if word in words[:line])
+        raise InputError(
+            f"the words of {path} should differ; '{first}' is on two lines. Check that this is the vocabulary of the "
+            "documents, and write another word on one of these lines."
         )
     return words
