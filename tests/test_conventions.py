@@ -33,7 +33,7 @@ import dpdist
 from dpdist.models.families import FAMILIES, IsotropicGaussian
 from dpdist.runs import progress
 from dpdist.runs.config import parse_config
-from tests.runs import clusters, mixture
+from tests.runs import clusters, mixture, source_of
 
 ESTIMATORS = [
     dpdist.DPMixture(max_laps=2, random_state=0),
@@ -106,6 +106,11 @@ def test_attributes_and_criteria_are_those_of_scikit_learn(family: str) -> None:
     free = known._n_parameters() - (model.n_components_ if kind == "spherical" else 0)  # the variance is known here
     assert model.bic(x) - model.aic(x) == pytest.approx(free * (np.log(len(x)) - 2))
     assert model.aic(x) == pytest.approx(2 * free - 2 * len(x) * model.score(x))
+    weights = np.random.default_rng(0).integers(0, 4, len(x))
+    repeated = np.repeat(x, weights, axis=0)
+    for criterion in (model.aic, model.bic):
+        for found in (criterion(x, sample_weight=weights), criterion(source_of(x, weights=weights))):
+            assert found == pytest.approx(criterion(repeated)) != pytest.approx(criterion(x))
 
 
 def test_free_parameters_of_counts_are_those_that_nothing_ties() -> None:

@@ -30,9 +30,10 @@ from dpdist.models.families import Gaussian
 from dpdist.models.mixture import Model
 from dpdist.models.sufficient_statistics import Summary
 from dpdist.report.dendrogram import draw_dendrogram
+from dpdist.runs.opening import grow_stored_tree
 from dpdist.storage.checkpoint import RunStore
 from tests.cases import ALLOCATIONS, FAMILIES, entropy_of, filled
-from tests.runs import clusters, digest, mixture
+from tests.runs import clusters, digest, mixture, source_of
 
 every_family = pytest.mark.parametrize("case", FAMILIES, ids=lambda case: case.name)
 every_allocation = pytest.mark.parametrize("allocation", ALLOCATIONS, ids=lambda each: each.name)
@@ -317,7 +318,25 @@ def test_a_tree_of_weighted_rows_is_of_their_weights_also_where_the_model_was_lo
     assert found.elbo[0] == pytest.approx(model.elbo_, rel=1e-3)
     drawn = loaded.stability(x, 2, 2, sample_weight=weights).jaccard
     np.testing.assert_array_equal(drawn, model.stability(refits=2, max_laps=2).jaccard)
-    assert not np.array_equal(drawn, loaded.stability(x, 2, 2).jaccard)
+    for others in ((x,), (x[:100], weights[:100])):  # not the weights of the fit, or a part of the rows
+        given = {} if len(others) == 1 else {"sample_weight": others[1]}
+        for ask in (loaded.tree, loaded.stability):
+            with pytest.raises(dpdist.InputError, match=f"total weight {weights.sum()}; got a total weight of"):
+                ask(others[0], **given)
+
+
+def test_a_tree_of_an_extended_model_needs_the_old_rows_too(tmp_path) -> None:
+    old, new = clusters(0, rows=200), clusters(1, rows=100)
+    dpdist.SVA(random_state=0).fit(old).save(tmp_path / "model.zarr")
+    model = dpdist.extend(tmp_path / "model.zarr", new)
+    for ask in (model.tree, lambda: model.labels_):
+        with pytest.raises(AttributeError, match="needs the rows of the fit"):
+            ask()
+    with pytest.raises(dpdist.InputError, match="total weight 300; got a total weight of 100"):
+        model.tree(new)
+    assert len(model.tree(np.concatenate([old, new])).elbo) == model.n_components_
+    with pytest.raises(dpdist.InputError, match="total weight 300; got a total weight of 100"):
+        grow_stored_tree(tmp_path / "model.zarr", source_of(new), SerialBackend())
 
 
 @pytest.mark.parametrize("command", ["tree", "stability"])

@@ -68,6 +68,17 @@ class Backed:
         return float(evidence + entropy_of(resp, self.weights).sum() + self.weights @ (shares + base))
 
 
+def test_counts_are_sums_in_float64_also_beside_a_background() -> None:
+    rng = np.random.default_rng(0)
+    rows, weights = rng.normal(size=(4096, 3)), rng.random(4096) + 0.1
+    family = filled(next(case for case in FAMILIES if case.name == "gaussian"), rows)
+    features = family.features(rows)
+    total = Summary(rng.dirichlet(np.ones(K), 4096).T @ features, np.zeros(K))
+    model = Model(family, DirichletProcess(1.0), Background(SHARE, features.sum(axis=0)))
+    resp, found = local_step(model.posterior(total, Precision(np.float32)), features.astype(np.float32), weights)
+    np.testing.assert_allclose(found.counts, weights @ resp.astype(np.float64), rtol=1e-8)
+
+
 @every_family
 @settings(max_examples=4)
 @given(seed=st.integers(0, 2**32 - 1))

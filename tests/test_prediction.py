@@ -294,9 +294,9 @@ def test_rows_that_a_likelihood_cannot_bring_about_are_refused_by_whoever_is_ask
 
 def test_a_row_is_named_by_its_place_in_all_data_beside_rows_of_no_weight() -> None:
     rows = np.random.default_rng(0).poisson([2.0, 9.0], size=(60, 2)).astype(float)
-    model = dpdist.DPMixture("poisson", random_state=0).fit(rows)
-    rows[41, 1] = 0.5
     weights = np.where(np.arange(60) % 3 == 0, 0.0, 1.0)
+    model = dpdist.DPMixture("poisson", random_state=0).fit(rows, sample_weight=weights)
+    rows[41, 1] = 0.5
     with pytest.raises(InputError, match=r"row 41 has an entry of 0\.5\."):
         model.tree(ArraySource(rows, weights, partition_rows=20))
     with pytest.raises(InputError, match=r"row 41 has an entry of 0\.5\."):

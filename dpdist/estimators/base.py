@@ -26,6 +26,7 @@ from dpdist.inference.outliers import Flagged, Threshold, checked_rate, flagged,
 from dpdist.inference.prediction import Predictor, ask_each, mean_log_density, predict_partition
 from dpdist.models.families import FAMILIES
 from dpdist.models.likelihoods import LIKELIHOODS
+from dpdist.runs.methods.rows import require_rows_of_fit
 from dpdist.storage.descriptions import described_as
 
 #: Dtype of the result of each predictor method.
@@ -158,6 +159,7 @@ class Clustering(DensityMixin, Estimator[Asks]):
         check_is_fitted(self)
         rows = self._rows_of_fit("tree()", "tree(x)") if x is None else x
         source = self._rows_like_fitted(rows, sample_weight)
+        require_rows_of_fit(source, self._fitted.rows)
         self.tree_ = grow_tree(self._predictor, source, default_backend(), self._problem.seed)
         return self.tree_
 
@@ -290,10 +292,10 @@ class Clustering(DensityMixin, Estimator[Asks]):
         ask = partial(predict_partition, predictor=model or self._predictor, method=method)
         return mapped(source.array, ask, width, dtype)  # as arrays go, in all but when it is computed
 
-    def _source(self, x: object) -> Source:
+    def _source(self, x: object, sample_weight: npt.ArrayLike | None = None) -> Source:
         """The rows of `x`, checked to have the columns of the fit."""
         check_is_fitted(self)
-        source = self._rows_like_fitted(x)
+        source = self._rows_like_fitted(x, sample_weight)
         self._predictor.check_source(source, type(self).__name__)
         return source
 

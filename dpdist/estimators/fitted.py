@@ -274,7 +274,8 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
         parameters: dict[str, Any] = self.get_params(deep=False)
         start = parameters.get("initial")
         if isinstance(start, Estimator):
-            check_is_fitted(start)
+            if not start.__sklearn_is_fitted__():
+                raise InputError(f"initial should be a fitted estimator; got {shown(start)}. Call its fit first.")
             parameters["initial"] = start._predictor
         return parameters
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from dpdist.core.errors import InputError
 from dpdist.core.settings import documented_by
 from dpdist.data import Source, as_source
+from dpdist.data.base import total_weight
 from dpdist.estimators.base import Clustering
 from dpdist.estimators.fitted import RandomState, Starts, default_backend
 from dpdist.inference.mixture.candidates import Candidates
@@ -19,7 +20,7 @@ from dpdist.inference.mixture.prediction import MixturePredictor
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.moves.base import AnyMove
 from dpdist.inference.moves.sampling import Sampling
-from dpdist.inference.prediction import Predictor
+from dpdist.inference.prediction import Predictor, mean_log_density
 from dpdist.inference.schedules import Schedule
 from dpdist.inference.stability import MAX_LAPS, REFITS, Stability, refit
 from dpdist.inference.transform import TransformPlan
@@ -27,6 +28,7 @@ from dpdist.models.allocations import Allocation
 from dpdist.models.families import Family
 from dpdist.runs.methods import method_named
 from dpdist.runs.methods.base import AnyMethod
+from dpdist.runs.methods.rows import require_rows_of_fit
 from dpdist.runs.preparing import NOWHERE, prepare
 from dpdist.runs.run import Run
 from dpdist.runs.specs import FiniteSpec, MixtureSpec
@@ -145,21 +147,29 @@ class Mixture(Clustering[FitSpec]):
         if not isinstance(model, MixturePredictor):
             raise InputError("a cut cannot be refitted; use stability of the model from which it was cut.")
         source = self._rows_like_fitted(rows, sample_weight)
+        require_rows_of_fit(source, self._fitted.rows)
         self.stability_ = refit(self._problem, model, source, default_backend(), refits, max_laps)
         return self.stability_
 
-    def bic(self, x: object) -> float:
+    def bic(self, x: object, *, sample_weight: npt.ArrayLike | None = None) -> float:
         """Bayesian information criterion, -2 log p(x) + P log N, with the predictive density; lower is better.
 
-        P is the number of free parameters of all components and of the weights. To compare models of the same rows,
-        ``elbo_`` is available without a pass over them and accounts for the whole posterior.
+        P is the number of free parameters of all components and of the weights, and N the total weight of the rows: a
+        row of weight w counts as w rows. To compare models of the same rows, ``elbo_`` is available without a pass over
+        them and accounts for the whole posterior.
         """
-        scores = self.score_samples(x)
-        return float(-2 * scores.sum() + self._free_parameters * np.log(len(scores)))
+        log_density, rows = self._log_density_of_all(x, sample_weight)
+        return float(-2 * log_density + self._free_parameters * np.log(rows))
 
-    def aic(self, x: object) -> float:
+    def aic(self, x: object, *, sample_weight: npt.ArrayLike | None = None) -> float:
         """Akaike information criterion, -2 log p(x) + 2 P, with the P and p(x) of :meth:`bic`; lower is better."""
-        return float(-2 * self.score_samples(x).sum() + 2 * self._free_parameters)
+        return float(-2 * self._log_density_of_all(x, sample_weight)[0] + 2 * self._free_parameters)
+
+    def _log_density_of_all(self, x: object, sample_weight: npt.ArrayLike | None) -> tuple[float, float]:
+        """Log predictive density of rows, summed with their weights, and the sum of these."""
+        source = self._source(x, sample_weight)
+        rows = total_weight(source)
+        return rows * mean_log_density(default_backend(), source, self._predictor), rows
 
     @property
     def _free_parameters(self) -> int:

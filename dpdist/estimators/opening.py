@@ -14,6 +14,7 @@ from dpdist.estimators.topic_model import HDPTopicModel
 from dpdist.execution import Backend
 from dpdist.runs.extending import prepare_extension
 from dpdist.runs.limits import Limits
+from dpdist.runs.methods.rows import are_rows_of_fit
 from dpdist.runs.opening import gone_on, open_run, rows_for, run_at
 from dpdist.runs.run import Run
 from dpdist.storage.checkpoint import FINDINGS, RunStore
@@ -85,7 +86,7 @@ def extend(
         sequential pass
     overwrite : whether to replace what is at `out`
     again : whether to accept rows that the model already includes, which then count twice. Such rows are recognised by
-        digests of their partitions, which a model written by ``save`` does not have
+        a digest of the whole data given, so not if they are only a part of it, nor by a model written by ``save``
     give_up : whether to abandon an unfinished extension of `path`: the model is restored to its state before that
         extension, and extended from there
     backend : where to run; default: the active Dask client, else this process
@@ -112,7 +113,10 @@ def _at_its_end(model: Fit, run: Run) -> Fit:
         model.adopt(run.problem, run.fitted, run.history, run.chosen)
     for _ in model.follow(run):
         pass
-    model._rows = run.source  # also if no lap was left to run
+    if are_rows_of_fit(run.source, model._fitted.rows):  # not those of an extension, which are a part
+        model._rows = run.source  # also if no lap was left to run
+    else:
+        model.__dict__.pop("_rows", None)
     return model
 
 

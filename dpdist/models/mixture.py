@@ -214,20 +214,20 @@ def local_step(posterior: Posterior, features: Features, weights: np.ndarray) ->
     logits, mass = posterior.logits(features), np.ones(features.shape[0])
     if posterior.outside is None:
         return summarise(logits, mass, features, weights, posterior)
-    outside = np.asarray(features @ posterior.outside)
-    shares, entropy = share_out(np.column_stack([logits, outside]), weights, posterior.precision.floor)
+    outside, floor = np.asarray(features @ posterior.outside), posterior.precision.floor
+    shares = np.column_stack([logits, outside])
+    _, counts, entropy = _share_out(shares, mass, weights, floor)
     resp, base = without_background(shares, outside, entropy, weights, posterior.share)
-    stats = weighted_product(resp, weights, features, int(np.count_nonzero(resp)))
+    stats = weighted_product(resp, weights, features)
+    stats[:, -1] = counts[:-1]
     return resp, Summary(stats, entropy[:-1], base)
 
 
 def share_out(logits: np.ndarray, weights: np.ndarray, floor: float) -> tuple[np.ndarray, np.ndarray]:
     """The softmax (n, K) of `logits`, in place, with values below a floor set to zero, and its entropies (K,); raises
     :class:`PrecisionError` if the log probabilities of a row are not finite."""
-    logits, entropy = np.ascontiguousarray(logits), np.zeros(logits.shape[1])
-    if share_rows(logits, np.ones(len(logits)), weights, floor, np.zeros_like(entropy), entropy) < 0:
-        raise PrecisionError(_TOO_FAR_OUT)
-    return logits, entropy
+    resp = np.ascontiguousarray(logits)
+    return resp, _share_out(resp, np.ones(len(resp)), weights, floor)[2]
 
 
 def without_background(
@@ -252,17 +252,31 @@ def summarise(
     logits: np.ndarray, mass: np.ndarray, features: Features, weights: np.ndarray, posterior: Posterior
 ) -> tuple[np.ndarray, Summary]:
     """Divide the `mass` (n,) of each row by the softmax of `logits` (n, K), in place, and compute the summary."""
-    counts, entropy = np.zeros(logits.shape[1]), np.zeros(logits.shape[1])
-    active = share_rows(logits, mass, weights, posterior.precision.floor, counts, entropy)
-    if active < 0:
-        raise PrecisionError(_TOO_FAR_OUT)
+    active, counts, entropy = _share_out(logits, mass, weights, posterior.precision.floor)
     stats = weighted_product(logits, weights, features, active)
     stats[:, -1] = counts
     return logits, Summary(stats, entropy)
 
 
-def weighted_product(resp: np.ndarray, weights: np.ndarray, features: Features, active: int) -> np.ndarray:
-    """S = (c * r)^T t(x), (K, F) float64, by a matrix product or, if few of `resp` are nonzero, over these only."""
+def _share_out(
+    logits: np.ndarray, mass: np.ndarray, weights: np.ndarray, floor: float
+) -> tuple[int, np.ndarray, np.ndarray]:
+    """Put responsibilities in place of `logits` (n, K): how many are not zero, their counts (K,) and entropies (K,)."""
+    counts, entropy = np.zeros(logits.shape[1]), np.zeros(logits.shape[1])
+    active = share_rows(logits, mass, weights, floor, counts, entropy)
+    if active < 0:
+        raise PrecisionError(_TOO_FAR_OUT)
+    return active, counts, entropy
+
+
+def weighted_product(
+    resp: np.ndarray, weights: np.ndarray, features: Features, active: int | None = None
+) -> np.ndarray:
+    """S = (c * r)^T t(x), (K, F) float64, by a matrix product or, if few of `resp` are nonzero, over these only.
+
+    `active` is the number of `resp` that are not zero, if known.
+    """
+    active = int(np.count_nonzero(resp)) if active is None else active
     if sparse.issparse(features):
         return np.ascontiguousarray((features.T @ (weights[:, None] * resp)).T, dtype=np.float64)
     if active < SPARSE_SHARE * resp.size or resp.shape[1] <= 2:

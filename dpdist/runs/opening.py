@@ -27,6 +27,7 @@ from dpdist.runs.cadence import CHECKPOINT_SECONDS
 from dpdist.runs.events import LapEvent, event_of_lap
 from dpdist.runs.limits import MAX_LAPS, Limits
 from dpdist.runs.methods import METHODS, method_named
+from dpdist.runs.methods.rows import require_rows_of_fit
 from dpdist.runs.preparing import prepare_again
 from dpdist.runs.run import Run
 from dpdist.storage.checkpoint import RunStore
@@ -254,7 +255,9 @@ def _alone_with(path: str | os.PathLike[str]) -> Iterator[tuple[RunStore, Predic
 
 
 def _rows_of(store: RunStore, source: Source) -> Source:
-    """The rows of a run, verified as they are read. For a model that was saved or extended, any rows are accepted.
-    Raises :class:`CheckpointError` if the rows differ in a way that is visible without reading them."""
+    """The rows of a run, verified as they are read. For a model that was saved or extended, any rows of the same total
+    weight are accepted. Raises :class:`InputError` or :class:`CheckpointError` if the rows differ in a way that is
+    visible without reading them."""
+    require_rows_of_fit(source, store.model().rows)
     known = store.attributes["fingerprint"] and not store.attributes.get("taken")
     return store.same_data(source) if known else source

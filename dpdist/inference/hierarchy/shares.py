@@ -92,9 +92,7 @@ def measure(partition: Partition, shared: tuple[Predictor, Family, sparse.csr_ar
     with one_thread():
         log_volume = predictor.preparation.transform.log_volume
         for step in _local_steps(predictor, rows, own, partition.start + places):
-            stats = weighted_product(
-                step.resp, step.weights, family.features(step.rows), int(np.count_nonzero(step.resp))
-            )
+            stats = weighted_product(step.resp, step.weights, family.features(step.rows))
             base = step.base + float(step.weights @ (family.log_base_measure(step.rows) + log_volume))
             shares = shared_only(step.resp, step.weights)
             overlap = shares.resp.T @ (shares.resp * shares.weights[:, None])

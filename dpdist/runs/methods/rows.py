@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
+from dpdist.core.errors import InputError
 from dpdist.core.phases import Phase, phase
-from dpdist.data.base import Source
+from dpdist.data.base import Source, total_weight
 from dpdist.execution.base import Backend
 from dpdist.inference.data_summary import summarise_source
 from dpdist.inference.prediction import Predictor, mean_log_density
@@ -52,6 +54,21 @@ class Takes(Protocol):
 
     def check_moments(self, moments: Moments) -> None:
         """Raise :class:`InputError` if rows with these moments are not accepted."""
+
+
+def are_rows_of_fit(source: Source, rows: float) -> bool:
+    """Whether a source may hold the rows that a model was fitted to, of total weight `rows`."""
+    return math.isclose(total_weight(source), rows, rel_tol=1e-6)
+
+
+def require_rows_of_fit(source: Source, rows: float) -> None:
+    """Raise :class:`InputError` if :func:`are_rows_of_fit` is false."""
+    if not are_rows_of_fit(source, rows):
+        raise InputError(
+            f"the rows should be all those that the model was fitted to, of total weight {rows:.10g}; got a total "
+            f"weight of {total_weight(source):.10g}. Give them all, with their weights; for an extended model the old "
+            "and the new ones."
+        )
 
 
 def check_new_rows(preparation: Preparation, takes: Takes, source: Source, backend: Backend, asker: str) -> None:
