@@ -125,6 +125,7 @@ def digest(state: State, path: Any = None) -> str:
     total.update(b"".join(map(value_bytes, state.proposals)) + state.ids.tobytes())
     total.update(state.sampling_probabilities.tobytes())
     total.update(b"" if state.candidates is None else state.candidates.tobytes())
+    total.update(b"" if state.momentum is None else value_bytes(state.momentum))
     if state.sample is not None:
         total.update(state.sample.keys.tobytes() + np.asarray(state.sample.rows).tobytes())
         total.update(repr(state.sample.most).encode() + state.sample.weights.tobytes())

@@ -33,6 +33,12 @@ FEW = Candidates(every=3, components=2, share=0.1)
 SEEDS = st.integers(0, 2**32 - 1)
 
 
+def test_an_owner_of_no_rows_has_the_candidates_for_whose_rows_it_is_one() -> None:
+    held = np.array([[90.0, 10, 5, 0], [8, 70, 0, 0], [0, 0, 0, 0], [0, 0, 0, 30]])
+    expected = np.array([[1, 1, 1, 0], [1, 1, 0, 0], [1, 0, 1, 0], [0, 0, 0, 1]], dtype=bool)
+    np.testing.assert_array_equal(Candidates().of(held), expected)
+
+
 class Recording(SerialBackend):
     """Keeps with what each partition was visited last."""
 

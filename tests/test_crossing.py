@@ -173,6 +173,12 @@ def test_rows_are_ranked_by_how_frequent_their_value_is(thin) -> None:
     np.testing.assert_array_equal(other, found[order])
 
 
+@pytest.mark.parametrize("rows", range(2, 70))
+def test_a_constant_column_is_never_ranked(rows) -> None:
+    some = np.column_stack([np.random.default_rng(rows).normal(size=rows), np.ones((rows, 4))])
+    assert by_value(some, np.ones(rows), 9, 9, LEAST, np.random.default_rng(0)) == []
+
+
 def test_no_more_columns_are_ranked_than_asked_and_none_twice() -> None:
     rows = np.random.default_rng(0).integers(0, 3, size=(300, 6)).astype(float)
     found = by_value(rows, np.ones(300), 4, 9, LEAST, np.random.default_rng(1))

@@ -31,6 +31,7 @@ from dpdist.inference.schedules import Memoized
 from dpdist.inference.state import Info, State
 from dpdist.models.allocations import FiniteDirichlet
 from tests.runs import begun, clusters, mixture, source_of
+from tests.test_regroup import end_of
 
 REFUSED = (Reason.NO_GAIN, Reason.ROUNDING, Reason.LIMIT)
 
@@ -73,11 +74,11 @@ def test_a_component_rests_until_its_lap_and_is_left_alone_after_so_many_tries(r
 # --- sampling ----------------------------------------------------------------------------------------------------
 
 
-def probabilities(sampling: Sampling, rows, cooldowns=None, lap: int = 5, row_bytes: int = 8, least: int = 2):
+def probabilities(sampling: Sampling, rows, cooldowns=None, lap: int = 5, row_bytes: int = 8):
     """Sampling probabilities of components with ids 10, 11, ..."""
     rows = np.array(rows, dtype=float)
     wanted = SPLIT.wants_rows(resting(cooldowns or {}), 10 + np.arange(len(rows)), lap)
-    return sampling.probabilities(wanted, least, rows, row_bytes)
+    return sampling.probabilities(wanted, rows, row_bytes)
 
 
 @pytest.mark.parametrize(
@@ -117,13 +118,11 @@ def test_components_that_rest_leave_their_part_of_the_sample_to_others() -> None
 )
 def test_a_sample_never_outgrows_its_bytes(components, row_bytes, room, sample, children) -> None:
     sampling = Sampling(sample, max(room, children) * row_bytes)
-    drawn = probabilities(sampling, np.full(components, 1e6), row_bytes=row_bytes, least=children) > 0
-    each = sampling.each(int(drawn.sum()), row_bytes)
-    assert drawn.sum() * each * row_bytes <= sampling.total_bytes
-    assert min(children, sample) <= each <= sample
-    assert drawn.any() and (np.diff(drawn.astype(int)) <= 0).all()  # the last are left out first
-    assert drawn.all() or (drawn.sum() + 1) * children * row_bytes > sampling.total_bytes
-    assert each == sample or drawn.sum() * (each + 1) * row_bytes > sampling.total_bytes
+    together = -(-components // sampling.turns(np.full(components, 1e6), row_bytes, 3, children))
+    each = sampling.each(together, row_bytes)
+    assert together * each * row_bytes <= sampling.total_bytes
+    assert min(children, sample) <= each <= sample  # so that no component of a turn is left out
+    assert each == sample or together * (each + 1) * row_bytes > sampling.total_bytes
 
 
 @given(components=st.integers(1, 70), parts=st.integers(1, 9), seed=st.integers(0, 2**32 - 1))
@@ -188,8 +187,10 @@ def test_where_few_rows_fit_each_lap_draws_enough_of_some_components_and_all_hav
 
 @given(components=st.integers(1, 200), row_bytes=st.integers(1, 10**9), fewest=st.integers(1, 500))
 def test_neighbours_have_their_turn_together_however_wide_rows_are(components, row_bytes, fewest) -> None:
-    turns = Sampling(fewest=fewest).turns(np.full(components, 1e6), row_bytes, 3)
-    assert turns == 1 if components <= TOGETHER else components / turns > TOGETHER / 2
+    sampling = Sampling(fewest=fewest)
+    turns = sampling.turns(np.full(components, 1e6), row_bytes, 3)
+    together = min(TOGETHER, max(1, sampling.total_bytes // row_bytes))  # a row of each fits
+    assert turns == 1 if components <= together else components / turns > together / 2
 
 
 @given(st.lists(st.floats(0, 1e5), min_size=1, max_size=300), st.integers(1, 10**4), st.integers(2, 3000))
@@ -203,6 +204,39 @@ def test_components_take_turns_so_that_each_has_rows_enough_for_its_statistics(r
     elif len(rows) > TOGETHER * turns:
         least = min(wanted, int(held.max())) if turns < MOST_TURNS else sampling.fewest
         assert sampling.each(-(-len(rows) // turns), row_bytes) >= least
+
+
+@pytest.mark.parametrize("least", [2, 5])
+def test_of_components_whose_least_rows_do_not_fit_each_has_its_turn(least) -> None:
+    problem, state = begun(
+        mixture(
+            moves=[dpdist.Split(children=least)],
+            initial=np.arange(900) % 8,
+            sampling=Sampling(total_bytes=3 * 24 * least, fewest=1),
+            max_laps=12,
+        ),
+        source_of(clusters(0)),
+    )
+    seen = set(np.flatnonzero(state.sampling_probabilities).tolist())
+    for _, (following, _) in zip(range(9), laps(problem, source_of(clusters(0)), state, SerialBackend()), strict=False):
+        drawn = np.flatnonzero(following.sampling_probabilities)
+        assert len(drawn) <= 3 and problem.sampling.each(max(1, len(drawn)), 24) >= least
+        seen |= set(following.ids[drawn].tolist())
+    assert seen >= set(range(8))
+
+
+def test_a_component_that_owns_no_row_does_not_keep_a_run_from_its_end() -> None:
+    """It shares its rows with larger ones, so that no sample has any of them, and no split of it can be tried."""
+    rows, labels = clusters(0, 90), np.arange(90) % 3
+    end, refused = (
+        end_of(rows, labels),
+        resting({10: Cooldown(SPLIT.tries, 0, 30.0), 12: Cooldown(SPLIT.tries, 0, 30.0)}),
+    )
+    assert SPLIT.unfinished(end, refused)
+    alone = replace(end, samples={k: end.samples[k] for k in (0, 2)})
+    assert not SPLIT.unfinished(alone, refused)
+    assert SPLIT.unfinished(replace(alone, asked=np.array([True, False, True])), refused)  # its turn is in another lap
+    assert SPLIT.unfinished(alone, resting({10: Cooldown(SPLIT.tries, 0, 30.0)}))
 
 
 def test_a_sample_too_small_for_any_split_is_refused() -> None:

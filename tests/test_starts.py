@@ -222,6 +222,12 @@ def test_a_sequential_start_of_rows_on_a_few_points_has_no_more_components() -> 
     assert len(found.counts) <= 3 and found.counts.sum() == pytest.approx(300)
 
 
+def test_a_pass_over_all_rows_draws_none_of_them_for_families_without_spread(monkeypatch) -> None:
+    monkeypatch.setattr(starts, "draw_rows", lambda *_: pytest.fail("rows were drawn"))
+    counts = np.random.default_rng(0).poisson(3.0, size=(90, 4)).astype(float)
+    assert mixture(family="poisson", initial="sva", initial_rows=None, max_laps=1).fit(source_of(counts)).n_iter_ == 1
+
+
 def test_an_unknown_start_is_refused_by_name() -> None:
     with pytest.raises(dpdist.InputError, match="'sva'"):
         start(mixture(initial="svd"), source_of(clusters(0)))
@@ -331,5 +337,7 @@ def test_a_start_that_is_no_model_of_such_rows_is_refused_in_a_sentence(tmp_path
             dpdist.InputError, match=r"initial should be 'one', .* the path of an existing run or model of rows"
         ):
             mixture(initial=given).fit(rows)
+    with pytest.raises(dpdist.InputError, match=r"initial should be a fitted estimator; got .* Call its fit first"):
+        mixture(initial=mixture()).fit(rows)
     with pytest.raises(dpdist.InputError, match="but initial is expecting 3"):
         mixture(initial=mixture(max_laps=1).fit(rows)).fit(rows[:, :2])

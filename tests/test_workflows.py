@@ -29,6 +29,7 @@ PROMISED = {
     "kill": r"0 +\d+\.\d+ +\d+ +(killed|finished before) +True +True",
     "lap": rf"dpdist float32 batches=20( +{RATIO}|  \d\.\d{{3}} \(\d\.\d{{3}} to \d\.\d{{3}}\)){{3}}",
     "lookahead": r"digits +0 +4( +-?\d+\.\d{4}){4} +-\d+\.\d{4} +\d+ +(\d+|-)",
+    "momentum": r"blobs +0 +\d+ +\d+ +\d+\.\d\d +[+-]\d\.\d{4} +\d+ +\d+",
     "memory": r"peak at 100000 rows / peak at 10000: coordinator \d\.\d\d, workers \d\.\d\d",
     "memory_components": r"200 +\d+ +\d+ +\d+",
     "memory_coordinator": r"12 +3 +files( +\d+ MB){5} +\d+ +\d+ +-\d+\.\d{6}",

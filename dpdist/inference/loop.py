@@ -20,7 +20,7 @@ from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition, Source, weight_of
 from dpdist.execution.base import Backend, Ref
 from dpdist.inference.sample import append_part
-from dpdist.inference.schedules.base import Schedule
+from dpdist.inference.schedules.base import Ledger, Schedule
 from dpdist.inference.schedules.tree import Sums, SumTree
 from dpdist.inference.state import Info, State
 
@@ -76,6 +76,18 @@ class Work(ABC):
     def known(self, batch_summary: Any, rows: Sequence[int]) -> Sequence[Any]:
         """What the batch's last visit left for the next one, for partitions of `rows` rows each."""
         return [None] * len(rows)
+
+    def guarded(self, state: State) -> bool:
+        """Whether a visit of the state may lower the bound, and is then repeated."""
+        return False
+
+    def falls(self, before: Any, after: Any) -> bool:
+        """Whether the bound of the total `after` a visit is below that of the total `before` it."""
+        raise NotImplementedError
+
+    def cautious(self, state: State) -> State:
+        """The state in which no visit lowers the bound."""
+        raise NotImplementedError
 
     @abstractmethod
     def end(self, backend: Backend, last: Step, rows: float) -> Step:
@@ -180,11 +192,14 @@ def _lap(work: Work, ground: _Ground, state: State, backend: Backend) -> Iterato
         ahead = position + len(under_way)
         if ahead < len(state.order):
             _launch(work, ground, state, backend, ahead, ledger.total(), under_way)
-        batch, ref, _ = under_way.popleft()
-        seen = backend.fetch([ref])[0]
-        del ref
-        with phase(Phase.SUMS):
-            ledger.fold(batch, seen.batch_summary)
+        batch, ref, total = under_way.popleft()
+        before = ledger.sums.root if work.guarded(state) else None
+        seen = _added(backend, ref, ledger, batch)
+        if before is not None and work.falls(before, ledger.sums.root):
+            state = work.cautious(state)
+            _launch(work, ground, state, backend, position, total, under_way)
+            seen = _added(backend, under_way.popleft()[1], ledger, batch)
+        del ref, before
         position += 1
         state = replace(
             state,
@@ -201,6 +216,14 @@ def _lap(work: Work, ground: _Ground, state: State, backend: Backend) -> Iterato
         end = work.end(backend, last, sum(rows))
     assert end.info is not None, "a lap ends with what is told of it"
     yield end._replace(info=end.info._replace(seconds=time.perf_counter() - began))
+
+
+def _added(backend: Backend, ref: Ref[Any], ledger: Ledger, batch: int) -> Any:
+    """The result of a visit, whose batch summary is added to the ledger."""
+    seen = backend.fetch([ref])[0]
+    with phase(Phase.SUMS):
+        ledger.fold(batch, seen.batch_summary)
+    return seen
 
 
 def _launch(

@@ -66,10 +66,11 @@ def sequential_start(problem: Problem, source: Source, backend: Backend, rows: i
     InputError
         If the allocation has no concentration that a pass can use.
     """
-    wanted = SMALLEST_SAMPLE if rows is None else rows
-    drawn = draw_rows(problem.preparation, problem.seed, source, backend, wanted)
+    wanted, drawn = SMALLEST_SAMPLE if rows is None else rows, None
+    if rows is not None or problem.model.family.spreads:
+        drawn = draw_rows(problem.preparation, problem.seed, source, backend, wanted)
     posed = _posed_pass(problem, drawn)
-    if rows is not None:
+    if rows is not None and drawn is not None:
         passed = _pass_over_sample(posed, drawn)
         with one_thread():
             sampled = _sums_under(problem, predictor_of(posed, passed), drawn.rows, drawn.rows, drawn.weights)
@@ -92,10 +93,13 @@ def model_start(problem: Problem, source: Source, backend: Backend, model: Predi
     return found.take(np.flatnonzero(found.counts))
 
 
-def _posed_pass(problem: Problem, drawn: Sample) -> SVAProblem:
-    """The pass of a sequential start, with the prior's concentration; a learned one has its mean after one row."""
+def _posed_pass(problem: Problem, drawn: Sample | None) -> SVAProblem:
+    """The pass of a sequential start, with the prior's concentration; a learned one has its mean after one row.
+
+    `drawn` is needed for families that learn covariances only.
+    """
     family, rule = problem.model.family, rule_of(problem.model.allocation, np.ones(1))
-    if family.spreads:
+    if family.spreads and drawn is not None:
         with one_thread():
             family = suggested(family, list(family.hyperparameters()), drawn.rows, drawn.weights, problem.seed)
         rule = replace(rule, threshold=LIKELY)
@@ -128,7 +132,7 @@ def _sums_under(problem: Problem, model: Predictor, rows: Rows, own: Rows, weigh
     def summed(part: slice) -> Summary:
         block, own_weights = rows[part], weights[part]
         shares, entropy = share_out(score(own[part]), own_weights, 0.0)
-        stats = weighted_product(shares, own_weights, family.features(block), int(np.count_nonzero(shares)))
+        stats = weighted_product(shares, own_weights, family.features(block))
         return Summary(stats, entropy, float(own_weights @ (family.log_base_measure(block) + log_volume)))
 
     return _added(summed, blocks(len(weights), family.features(rows[:1]).shape[1]))

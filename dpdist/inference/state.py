@@ -36,6 +36,7 @@ class State:
     running : the total of a stochastic run, else None
     elbo : exact ELBO at the end of the last lap, in nats; None before the first
     quiet : whether the last lap end left no move pending and changed the ELBO by less than the tolerance
+    momentum : the change in the last lap, along which posteriors are extrapolated; None if they are not
     """
 
     lap: int
@@ -58,6 +59,7 @@ class State:
     running: Any = None
     elbo: float | None = None
     quiet: bool = False
+    momentum: Any = None
 
     @cached_property
     def sample(self) -> Sample | None:

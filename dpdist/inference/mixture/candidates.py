@@ -60,8 +60,15 @@ class Candidates:
         return self.every > 1 and components >= self.components
 
     def of(self, held: np.ndarray) -> np.ndarray:
-        """The candidates (K, K) bool of each owner's rows, from what each component `held` (K, K) of these rows."""
-        return (held > self.share * held.sum(axis=1, keepdims=True)) | np.eye(len(held), dtype=bool)
+        """The candidates (K, K) bool of each owner's rows, from what each component `held` (K, K) of these rows.
+
+        Rows that an owner of no row may gain later come from components for whose rows it is a candidate; these are its
+        candidates until then.
+        """
+        likely = (held > self.share * held.sum(axis=1, keepdims=True)) | np.eye(len(held), dtype=bool)
+        idle = ~held.any(axis=1)
+        likely[idle] |= likely.T[idle]
+        return likely
 
     def next_lap_is_dense(self, lap: int, dense: bool, resting: bool, changing: bool) -> bool:
         """Whether the lap after `lap` is dense although there are candidates.

@@ -11,6 +11,7 @@ from functools import partial
 
 import numpy as np
 
+from dpdist.core.phases import Phase, phase
 from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Source, rows_with_weight
@@ -24,6 +25,7 @@ from dpdist.inference.mixture.kept import AnyBatchSummary, KeptBatchSummary, Kep
 from dpdist.inference.mixture.kept_sums import DistantTotal, KeptSums, total_there
 from dpdist.inference.mixture.lap_moves import LapMoves, arm, take_lap_moves
 from dpdist.inference.mixture.local_step import LocalStepTask, Visit, visit
+from dpdist.inference.mixture.momentum import Momentum, serves
 from dpdist.inference.mixture.owners import AnyOwners, owners_of_partitions
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.moves.base import Proposals
@@ -73,13 +75,13 @@ def _with_sampling_probabilities(problem: Problem, state: State, rows: np.ndarra
     wanted = np.zeros(len(state.ids), dtype=bool)
     for move, proposals in zip(problem.moves, state.proposals, strict=False):  # proposals are empty without moves
         wanted |= move.wants_rows(proposals, state.ids, state.lap)
-    sampling, size, columns = problem.sampling, _row_bytes(problem), stats.shape[1]
-    if sampling.turns(rows[wanted], size, columns) > 1:
-        turns = sampling.turns(rows, size, columns)
+    sampling, size, columns, least = problem.sampling, _row_bytes(problem), stats.shape[1], _least_rows(problem)
+    if sampling.turns(rows[wanted], size, columns, least) > 1:
+        turns = sampling.turns(rows, size, columns, least)
         cycle, turn = divmod(state.lap, turns)
         with one_thread():
             wanted &= parts_of(stats, turns, generator(problem.seed, "turns", cycle)) == turn
-    found = sampling.probabilities(wanted, _least_rows(problem), rows, size)
+    found = sampling.probabilities(wanted, rows, size)
     return replace(state, sampling_probabilities=found)
 
 
@@ -149,7 +151,7 @@ class _MixtureWork(Work):
             files=self._files,
             keeps=self._keeps(state),
         )
-        return TaskDraft(problem.model, problem.precision, state.proposals, task)
+        return TaskDraft(problem.model, problem.precision, state.proposals, state.momentum, task)
 
     def sums(self, state: State, backend: Backend) -> Sums:
         if self._keeps(state) or any(isinstance(each, KeptBatchSummary) for each in state.batch_summaries):
@@ -168,8 +170,23 @@ class _MixtureWork(Work):
     def known(self, batch_summary: AnyBatchSummary, rows: Sequence[int]) -> list[AnyOwners]:
         return owners_of_partitions(batch_summary.owners, rows)
 
+    def guarded(self, state: State) -> bool:
+        return state.momentum is not None and state.momentum.weight > 0
+
+    def falls(self, before: BatchSummary, after: BatchSummary) -> bool:
+        model = self._problem.model
+        with one_thread(), phase(Phase.GLOBAL_STEP):
+            return model.elbo(after.summary) < model.elbo(before.summary)
+
+    def cautious(self, state: State) -> State:
+        return replace(state, momentum=state.momentum.stopped())
+
     def end(self, backend: Backend, last: Step, rows: float) -> Step:
         step = _end(self._problem, backend, last, rows)
+        small = serves(memo_bytes(self._problem, step.state, self._rows))
+        goes_on = step.state.proposals and not self.schedule.lookahead and small
+        momentum = _momentum(self._problem.model, step) if goes_on else None
+        step = step._replace(state=replace(step.state, momentum=momentum))
         start = step.state.start
         if start is None or not self._keeps(step.state):
             return step
@@ -182,18 +199,21 @@ class TaskDraft:
 
     Parameters
     ----------
-    model, precision, proposals : inputs of the posterior and the armed proposals
+    model, precision, proposals, momentum : inputs of the posterior and the armed proposals
     task : makes the task from these
     """
 
     model: Model
     precision: Precision
     proposals: tuple[Proposals, ...]
+    momentum: Momentum | None
     task: partial[LocalStepTask]
 
     def at(self, total: BatchSummary) -> LocalStepTask:
         """The global step: the task under the posterior of a total."""
         posterior = self.model.posterior(total.summary, self.precision)
+        if self.momentum is not None:
+            posterior = self.momentum.extrapolated(posterior)
         return self.task(posterior=posterior, proposals=arm(self.model, posterior, total, self.proposals))
 
 
@@ -244,6 +264,16 @@ def _end(problem: Problem, backend: Backend, last: Step, rows: float) -> Step:
         info=info,
         component_map=component_map,
     )
+
+
+def _momentum(model: Model, step: Step) -> Momentum:
+    """Momentum after the lap that `step` ended; it begins anew if the components have changed."""
+    assert step.info is not None, "the step ends a lap"
+    coefficients, carried = model.gradient(step.info.total.stats), step.state.momentum
+    if carried is None or any(record.reason.taken for record in step.info.records):
+        return Momentum.begun(coefficients)
+    change = None if step.component_map is None else step.component_map.change
+    return carried.after(coefficients, np.arange(len(coefficients)) if change is None else change.origins)
 
 
 def _candidates(problem: Problem, state: State) -> np.ndarray | None:

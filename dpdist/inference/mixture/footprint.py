@@ -24,6 +24,7 @@ from pathlib import Path
 from dpdist.data.base import Source
 from dpdist.inference.blocks import block_rows
 from dpdist.inference.loop import batch_count
+from dpdist.inference.mixture.batches import REPLACEMENTS
 from dpdist.inference.mixture.engine import feature_columns
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.moves.agglomerate import DRAWS
@@ -52,7 +53,7 @@ def footprint(problem: Problem, source: Source, components: int) -> Footprint:
     (rows, _), width = source.shape, problem.preparation.width
     columns = feature_columns(problem)
     moves = problem.moves if problem.schedule.moves else ()
-    children = sum(move.least_rows for move in moves)
+    children = sum(min(move.least_rows, REPLACEMENTS) for move in moves)
     each = min(problem.sampling.each(components, 8 * width), -(-rows // components)) if children else 0
     block = min(block_rows(columns), max(part.rows for part in source.partitions))
     own = columns * (3 * (1 + children) * batch_count(problem.schedule, source) + ENDING)

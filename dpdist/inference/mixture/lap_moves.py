@@ -99,7 +99,7 @@ def take_lap_moves(
     state : after the last batch of the lap
     total : exact sum over all batches
     settled : whether the ELBO hardly changed in this lap
-    change : of the ELBO in this lap, before its moves
+    change : size of the ELBO's change in this lap, before its moves
     """
     model, moves, tried, measured = problem.model, problem.moves, state.proposals, total.measured
     verdicts = judge_moves(model, total.summary, tried, measured, problem.precision.dtype)

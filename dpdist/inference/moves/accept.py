@@ -76,7 +76,7 @@ def judge(
     Parameters
     ----------
     standing : the state before any proposal is accepted
-    promise : (P,) estimated gain of each proposal; among estimates equal to six digits the first proposal is judged
+    promise : (P,) estimated gain of each proposal; among those with the same six digits the first proposal is judged
         first, because two ways to make the same change differ by rounding
     exact : whether `promise` holds the exact gains before anything is accepted. Then proposals that do not gain alone
         are refused without computing their gain again.

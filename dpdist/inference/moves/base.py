@@ -97,7 +97,7 @@ class LapEnd:
     summary : of the whole data
     origins : (K,) position of each component during the lap, or -1 if a move made or changed it
     samples : by component, rows drawn during the lap and their weights, for components that have any
-    change : of the ELBO in this lap before its moves, in nats
+    change : size of the ELBO's change in this lap before its moves, in nats
     made : by kind of move, positions of the components that it made at this lap end
     losses : ``pair_losses`` if already computed, else None
     asked : (K,) bool, components from which rows were to be drawn in the lap, and components that a move made; None for
@@ -128,6 +128,14 @@ class LapEnd:
         """(K,) bool, components that have sampled rows."""
         return np.isin(np.arange(len(self.ids)), list(self.samples))
 
+    @cached_property
+    def reachable(self) -> np.ndarray:
+        """(K,) bool, components that have sampled rows, or from which none were to be drawn in this lap.
+
+        The others own no row, because each row belongs more to another component: no move can search them.
+        """
+        return self.sampled if self.asked is None else self.sampled | ~self.asked
+
     @property
     def full(self) -> bool:
         """Whether the allowed number of components is reached."""
@@ -141,7 +149,7 @@ class LapEnd:
 
     @cached_property
     def pair_gains(self) -> np.ndarray:
-        """:func:`dpdist.inference.moves.pairs.screened_gains` of the components, computed once for all moves."""
+        """Change of A + A_alloc for each pair, (K, K), as screened as :attr:`pair_losses`; computed once."""
         return with_shared(self.model, self.summary, self.pair_losses)
 
     @cached_property

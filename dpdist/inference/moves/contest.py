@@ -16,8 +16,8 @@ from dpdist.inference.moves.sampled_rows import STEP_GAIN, SampledRows
 
 #: Number of further steps, each with the last step's increase, in the extrapolation that compares arrangements.
 AHEAD = 5
-#: Arrangements whose bounds differ by less than this many nats per row count as equal; the first one is kept, so that
-#: rounding does not decide.
+#: Bounds are compared in steps of so many nats per row, and the first of arrangements within one step is kept, so that
+#: rounding hardly ever decides.
 ALIKE = 1e-7
 
 

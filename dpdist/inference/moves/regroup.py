@@ -12,9 +12,10 @@ as well, in which a component for the outer rows of all members may be missing, 
 values of a column. If that finds nothing, the widest groups are divided by the values of columns at random. On small
 data searches are cheap and depend much on each random draw, so a search that found nothing is repeated.
 
-Searches at a lap end stop once they cost a few times as much as the lap's own matrix products: a smaller limit reaches
-the same bound in the same time, but in more laps. They stop much sooner while most components were recently split, or
-were recently refused a split and will be tried again, because these groups are about to change.
+No search begins at a lap end once one search of each group so far would have cost a few times as much as the lap's own
+matrix products; repeated searches and random divisions, which only small data allow, are not counted. A smaller limit
+reaches the same bound in the same time, but in more laps. Searches stop much sooner while most components were recently
+split, or refused a split that will be tried again, because these groups are about to change.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Regroup(Dividing):
     smallest, largest : sizes of groups; a group of each size between them is a component and its nearest neighbours,
         and a single component is a group if there is no other
     widest : size of the groups to which one component for the outer rows of all members may be added, and which are
-        divided by the values of columns, also at random; nothing else is tried in them
+        divided by the values of columns, also at random; nothing else is tried in groups of more than `largest`
     rows : largest number of sampled rows in a search
     seedings : of a split, as in :class:`Split`
     searches : largest number of searches of a group that find nothing, on small data; on large data there is one
@@ -110,11 +111,9 @@ class Regroup(Dividing):
         return replace(self.none(), searched=before.searched.after(end, refused))
 
     def unfinished(self, end: LapEnd, resting: Divisions) -> bool:
-        """Whether a group is left to search. A group does not count if a member was asked for rows and has none."""
-        seen = end.sampled if end.asked is None else end.sampled | ~end.asked
-        return any(
-            bool(seen[list(group)].all()) for k in range(len(end.ids)) for group in self._left(end, resting.searched, k)
-        )
+        """Whether a group is left to search whose members all have rows."""
+        groups = (group for k in range(len(end.ids)) for group in self._left(end, resting.searched, k))
+        return any(bool(end.reachable[list(group)].all()) for group in groups)
 
     def births(
         self, end: LapEnd, busy: np.ndarray, resting: Divisions, others: Sequence[Proposals]

@@ -13,7 +13,7 @@ from dpdist.core.settings import check_settings, documented, setting
 from dpdist.models.families.base import Rows, stack_rows
 
 #: Where components take turns, at least this many have the same turn, even if that leaves few rows for each:
-#: neighbouring components should be sampled in the same lap.
+#: neighbouring components should be sampled in the same lap. Fewer if the least rows of so many do not fit.
 TOGETHER = 16
 #: Smallest number of rows drawn from a component, as a multiple of its number of statistics: children of fewer rows are
 #: not found. Of 1.9 million image patches, 64 columns in 190 full components (2,081 statistics), samples of 700 rows
@@ -48,7 +48,7 @@ class Sampling:
         """Rows that may be drawn from each of `components` components."""
         return min(self.rows, self.total_bytes // (row_bytes * max(1, components)))
 
-    def turns(self, rows: np.ndarray, row_bytes: int, statistics: int) -> int:
+    def turns(self, rows: np.ndarray, row_bytes: int, statistics: int, least: int = 1) -> int:
         """Number of laps in which each component has one turn.
 
         Parameters
@@ -56,32 +56,30 @@ class Sampling:
         rows : (K,) expected number of rows of each component
         row_bytes : size of a row
         statistics : F, number of columns of the statistics
+        least : number of rows below which a component's sample is useless
         """
         if row_bytes * rows.sum() <= self.total_bytes:
             return 1
         wanted = min(self.rows, max(self.fewest, ROWS_PER_STATISTIC * statistics), max(1, int(rows.max())))
-        needed = self._turns(len(rows), row_bytes, min(self.rows, self.fewest))
-        return max(needed, min(MOST_TURNS, self._turns(len(rows), row_bytes, wanted)))
+        most = max(1, self.total_bytes // (row_bytes * max(1, least)))
+        needed = self._turns(len(rows), row_bytes, min(self.rows, self.fewest), most)
+        return max(needed, min(MOST_TURNS, self._turns(len(rows), row_bytes, wanted, most)))
 
-    def _turns(self, components: int, row_bytes: int, each: int) -> int:
-        together = max(TOGETHER, self.total_bytes // (row_bytes * each))
+    def _turns(self, components: int, row_bytes: int, each: int, most: int) -> int:
+        together = min(most, max(TOGETHER, self.total_bytes // (row_bytes * each)))
         return -(-components // together)
 
-    def probabilities(self, wanted: np.ndarray, least: int, rows: np.ndarray, row_bytes: int) -> np.ndarray:
+    def probabilities(self, wanted: np.ndarray, rows: np.ndarray, row_bytes: int) -> np.ndarray:
         """(K,) probability with which a row joins the sample of its component, so that enough rows of each are drawn.
-
-        If `least` rows of every wanted component do not fit into the sample, the last components are left out.
 
         Parameters
         ----------
         wanted : (K,) bool, components from which rows are needed
-        least : number of rows below which a component's sample is useless
         rows : (K,) expected number of rows of each component, regardless of their weights
         row_bytes : size of a row
         """
-        drawn = wanted & (np.cumsum(wanted) <= self.total_bytes // (row_bytes * max(1, least)))
-        each = self.each(int(drawn.sum()), row_bytes)
-        return np.where(drawn, np.minimum(1.0, 1.2 * each / np.maximum(rows, 1.0)), 0.0)
+        each = self.each(int(wanted.sum()), row_bytes)
+        return np.where(wanted, np.minimum(1.0, 1.2 * each / np.maximum(rows, 1.0)), 0.0)
 
     def check(self, least: int, row_bytes: int) -> None:
         """Raise :class:`InputError` if the `least` rows of one component do not fit."""

@@ -117,8 +117,9 @@ def _recurrence(
     asked = np.unique(order[np.minimum(np.searchsorted(np.cumsum(weights[order]), evenly), len(order) - 1)])
     among = rng.permutation(points.shape[1])[:width]
     some = np.unique(dense_rows(points[asked][:, among]), axis=0)  # drop duplicate rows
-    recurring = (np.diff(np.sort(some, axis=0), axis=0) == 0.0).sum(axis=0) / len(some)
-    return among, np.where((recurring >= RECURRING) & (recurring < 1.0 - 1.0 / len(some)), recurring, 0.0)
+    repeats = (np.diff(np.sort(some, axis=0), axis=0) == 0.0).sum(axis=0)
+    recurring = repeats / len(some)
+    return among, np.where((recurring >= RECURRING) & (repeats < len(some) - 1), recurring, 0.0)
 
 
 def standardized(points: Rows, weights: np.ndarray) -> Rows:

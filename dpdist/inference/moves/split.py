@@ -68,7 +68,8 @@ class Split(Dividing):
         return replace(self.none(), cooldowns=before.cooldowns.after(end, [k for (k,) in refused], self.cooldown))
 
     def unfinished(self, end: LapEnd, resting: Divisions) -> bool:
-        return not (end.full or resting.cooldowns.exhausted(end.ids, self.tries).all())
+        done = resting.cooldowns.exhausted(end.ids, self.tries) | ~end.reachable
+        return not (end.full or bool(done.all()))
 
     def births(
         self, end: LapEnd, busy: np.ndarray, resting: Divisions, others: Sequence[Proposals]

@@ -60,7 +60,7 @@ class _Memo(Ledger):
 
     def fold(self, batch: int, batch_summary: Any) -> None:
         self.sums.replace(batch, batch_summary)
-        self._unseen.remove(batch)
+        self._unseen = [each for each in self._unseen if each != batch]  # a visit may be repeated
 
     def total(self) -> Any:
         # Sum over the remaining batches, not a running sum over those seen, so that a resumed lap gives the same bits.
