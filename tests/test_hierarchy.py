@@ -325,6 +325,27 @@ def test_a_tree_of_weighted_rows_is_of_their_weights_also_where_the_model_was_lo
                 ask(others[0], **given)
 
 
+def test_a_tree_of_a_pass_is_of_weighted_rows_however_they_came(tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    x, weights = clusters(0, rows=300), 0.7 * rng.integers(0, 5, 300)
+    model = dpdist.SVA(random_state=0).fit(x, sample_weight=weights)
+    expected = model.tree().elbo
+    np.testing.assert_array_equal(model.tree(x, sample_weight=weights).elbo, expected)
+    model.save(tmp_path / "model.zarr")
+    np.testing.assert_array_equal(dpdist.load(tmp_path / "model.zarr").tree(x, sample_weight=weights).elbo, expected)
+    with pytest.raises(dpdist.InputError, match="total weight"):
+        model.tree(x)
+    for part, own in zip(np.array_split(x, 3), np.array_split(weights, 3), strict=True):
+        model.partial_fit(part, sample_weight=own)
+    twice = {"x": np.concatenate([x, x]), "sample_weight": np.concatenate([weights, weights])}
+    assert len(model.tree(**twice).elbo) == model.n_components_
+    fitted = mixture(max_laps=3).fit(x)
+    fitted.save(tmp_path / "fit.zarr")
+    extended = dpdist.extend(tmp_path / "fit.zarr", x + 50.0, sample_weight=weights, out=tmp_path / "out.zarr")
+    given = np.concatenate([np.ones(300), weights])
+    assert len(extended.tree(np.concatenate([x, x + 50.0]), sample_weight=given).elbo) == extended.n_components_
+
+
 def test_a_tree_of_an_extended_model_needs_the_old_rows_too(tmp_path) -> None:
     old, new = clusters(0, rows=200), clusters(1, rows=100)
     dpdist.SVA(random_state=0).fit(old).save(tmp_path / "model.zarr")

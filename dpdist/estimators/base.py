@@ -159,7 +159,7 @@ class Clustering(DensityMixin, Estimator[Asks]):
         check_is_fitted(self)
         rows = self._rows_of_fit("tree()", "tree(x)") if x is None else x
         source = self._rows_like_fitted(rows, sample_weight)
-        require_rows_of_fit(source, self._fitted.rows)
+        require_rows_of_fit(source, self._fitted)
         self.tree_ = grow_tree(self._predictor, source, default_backend(), self._problem.seed)
         return self.tree_
 

@@ -147,7 +147,7 @@ class Mixture(Clustering[FitSpec]):
         if not isinstance(model, MixturePredictor):
             raise InputError("a cut cannot be refitted; use stability of the model from which it was cut.")
         source = self._rows_like_fitted(rows, sample_weight)
-        require_rows_of_fit(source, self._fitted.rows)
+        require_rows_of_fit(source, self._fitted)
         self.stability_ = refit(self._problem, model, source, default_backend(), refits, max_laps)
         return self.stability_
 

@@ -113,7 +113,7 @@ def _at_its_end(model: Fit, run: Run) -> Fit:
         model.adopt(run.problem, run.fitted, run.history, run.chosen)
     for _ in model.follow(run):
         pass
-    if are_rows_of_fit(run.source, model._fitted.rows):  # not those of an extension, which are a part
+    if are_rows_of_fit(run.source, model._fitted):  # not those of an extension, which are a part
         model._rows = run.source  # also if no lap was left to run
     else:
         model.__dict__.pop("_rows", None)

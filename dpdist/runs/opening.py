@@ -258,6 +258,6 @@ def _rows_of(store: RunStore, source: Source) -> Source:
     """The rows of a run, verified as they are read. For a model that was saved or extended, any rows of the same total
     weight are accepted. Raises :class:`InputError` or :class:`CheckpointError` if the rows differ in a way that is
     visible without reading them."""
-    require_rows_of_fit(source, store.model().rows)
+    require_rows_of_fit(source, store.model())
     known = store.attributes["fingerprint"] and not store.attributes.get("taken")
     return store.same_data(source) if known else source

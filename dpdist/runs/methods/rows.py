@@ -14,10 +14,11 @@ from dpdist.data.base import Source, total_weight
 from dpdist.execution.base import Backend
 from dpdist.inference.data_summary import summarise_source
 from dpdist.inference.prediction import Predictor, mean_log_density
+from dpdist.inference.sva.base import SVAState
 from dpdist.inference.transform import Preparation
 from dpdist.models.families.base import Moments
 from dpdist.runs.methods.base import Method, Problem, Spec
-from dpdist.storage.checkpoint import Total
+from dpdist.storage.checkpoint import AnyFitted, Total
 
 #: Name of the consumer of held-out rows in messages.
 HELD_OUT = "the held-out score"
@@ -56,18 +57,23 @@ class Takes(Protocol):
         """Raise :class:`InputError` if rows with these moments are not accepted."""
 
 
-def are_rows_of_fit(source: Source, rows: float) -> bool:
-    """Whether a source may hold the rows that a model was fitted to, of total weight `rows`."""
-    return math.isclose(total_weight(source), rows, rel_tol=1e-6)
+def weight_of_fit(fitted: AnyFitted) -> float:
+    """The total weight of the rows that a model was fitted to, including those of extensions."""
+    return fitted.total.seen if isinstance(fitted.total, SVAState) else fitted.rows
 
 
-def require_rows_of_fit(source: Source, rows: float) -> None:
+def are_rows_of_fit(source: Source, fitted: AnyFitted) -> bool:
+    """Whether a source may hold the rows that a model was fitted to: their total weight is the same."""
+    return math.isclose(total_weight(source), weight_of_fit(fitted), rel_tol=1e-6)
+
+
+def require_rows_of_fit(source: Source, fitted: AnyFitted) -> None:
     """Raise :class:`InputError` if :func:`are_rows_of_fit` is false."""
-    if not are_rows_of_fit(source, rows):
+    if not are_rows_of_fit(source, fitted):
         raise InputError(
-            f"the rows should be all those that the model was fitted to, of total weight {rows:.10g}; got a total "
-            f"weight of {total_weight(source):.10g}. Give them all, with their weights; for an extended model the old "
-            "and the new ones."
+            "the rows should be all those that the model was fitted to, of total weight "
+            f"{weight_of_fit(fitted):.10g}; got a total weight of {total_weight(source):.10g}. Give them all, with "
+            "their weights; for an extended model the old and the new ones."
         )
 
 
