@@ -108,9 +108,14 @@ def require_unwritten(place: Place) -> None:
         raise _being_written(place.label, found)
 
 
+def is_run(place: Place) -> bool:
+    """Whether a run or model is at a place."""
+    return any(place.names(folder) for folder in _RUN_MARKS)
+
+
 def _refuse_run(place: Place) -> None:
     """Raise :class:`OutputExistsError` if a run or model is at a place."""
-    if any(place.names(folder) for folder in _RUN_MARKS):
+    if is_run(place):
         raise OutputExistsError(
             f"{place.label} is a run or model of dpdist, which other data do not replace; remove it or choose another "
             "name."
@@ -162,7 +167,7 @@ def refuse_within_run(where: str) -> None:
     for above in range(4 if "://" in where else 2, len(parts)):  # neither a bucket nor the root of a disk is a run
         if parts[above] in _RUN_FOLDERS:
             run = place_of("/".join(parts[:above]))
-            if run.names("leases") and any(map(run.names, _RUN_MARKS)):
+            if run.names("leases") and is_run(run):
                 raise InputError(
                     f"{where} lies within the run {run.label}, which deletes files of others; choose another path."
                 )

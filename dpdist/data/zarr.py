@@ -21,6 +21,8 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import StorePath, WrapperStore
 
 from dpdist.core.errors import CorruptDataError, DpdistError, InputError
+from dpdist.core.outputs import is_run
+from dpdist.core.places import place_of
 from dpdist.core.places.connections import SCHEMES, is_object_url
 from dpdist.core.places.zarr_store import zarr_store
 from dpdist.data.base import Partition, Partitioning, TableSource, Weights, cut_rows
@@ -103,7 +105,7 @@ class ZarrSource(TableSource):
                 f"dpdist convert FILE --out {path} (for documents: dpdist corpus FILE --out {path})."
             ) from error
         if isinstance(node, zarr.Group):
-            if all((Path(path) / folder).is_dir() for folder in ("commits", "generations")):
+            if "://" not in path and is_run(place_of(path)):
                 raise InputError(f"{path} should hold rows; it is a run or model of dpdist. Give the path of the data.")
             name = _rows_of(node, path)
             node, where = node[name], f"{where.rstrip('/')}/{name}"

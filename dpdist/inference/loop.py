@@ -6,6 +6,7 @@ Sequential passes (:mod:`dpdist.inference.sva.sequence`) and online topics
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections import deque
@@ -77,17 +78,13 @@ class Work(ABC):
         """What the batch's last visit left for the next one, for partitions of `rows` rows each."""
         return [None] * len(rows)
 
-    def guarded(self, state: State) -> bool:
-        """Whether a visit of the state may lower the bound, and is then repeated."""
-        return False
-
-    def falls(self, before: Any, after: Any) -> bool:
-        """Whether the bound of the total `after` a visit is below that of the total `before` it."""
-        raise NotImplementedError
+    def guard(self, state: State, sums: Sums) -> float:
+        """The bound of the sums, if a visit of the state may lower it and is then repeated; else minus infinity."""
+        return -math.inf
 
     def cautious(self, state: State) -> State:
         """The state in which no visit lowers the bound."""
-        raise NotImplementedError
+        return state
 
     @abstractmethod
     def end(self, backend: Backend, last: Step, rows: float) -> Step:
@@ -185,7 +182,7 @@ def _lap(work: Work, ground: _Ground, state: State, backend: Backend) -> Iterato
     # posterior: a run that is resumed within a lap starts those batches again from the same totals.
     waiting = [ledger.total()] * work.schedule.lookahead if state.visited == 0 else list(state.queue)
     under_way: deque[tuple[int, Ref[Any], Any]] = deque()
-    position = state.visited
+    position, bound = state.visited, work.guard(state, ledger.sums)
     for total in waiting[: len(state.order) - position]:
         _launch(work, ground, state, backend, position + len(under_way), total, under_way)
     while position < len(state.order):
@@ -193,13 +190,14 @@ def _lap(work: Work, ground: _Ground, state: State, backend: Backend) -> Iterato
         if ahead < len(state.order):
             _launch(work, ground, state, backend, ahead, ledger.total(), under_way)
         batch, ref, total = under_way.popleft()
-        before = ledger.sums.root if work.guarded(state) else None
         seen = _added(backend, ref, ledger, batch)
-        if before is not None and work.falls(before, ledger.sums.root):
+        before, bound = bound, work.guard(state, ledger.sums)
+        if bound < before:
             state = work.cautious(state)
             _launch(work, ground, state, backend, position, total, under_way)
             seen = _added(backend, under_way.popleft()[1], ledger, batch)
-        del ref, before
+            bound = work.guard(state, ledger.sums)
+        del ref
         position += 1
         state = replace(
             state,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import re
+from collections import Counter
 from collections.abc import Iterator
 from io import BufferedIOBase
 from pathlib import Path
@@ -77,10 +78,10 @@ def read_vocabulary(path: str) -> list[str]:
             f"line {words.index('') + 1} of {path} should be a word; it is empty. "
             "Remove the line, or write a word on it: each column of the documents needs one."
         )
-    if len(set(words)) < len(words):
-        first = next(word for line, word in enumerate(words) if word in words[:line])
+    twice = [word for word, times in Counter(words).items() if times > 1]
+    if twice:
         raise InputError(
-            f"the words of {path} should differ; '{first}' is on two lines. Check that this is the vocabulary of the "
-            "documents, and write another word on one of these lines."
+            f"the words of {path} should differ; '{twice[0]}' is on two lines. Check that this is the vocabulary of "
+            "the documents, and write another word on one of these lines."
         )
     return words

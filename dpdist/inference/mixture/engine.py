@@ -170,13 +170,11 @@ class _MixtureWork(Work):
     def known(self, batch_summary: AnyBatchSummary, rows: Sequence[int]) -> list[AnyOwners]:
         return owners_of_partitions(batch_summary.owners, rows)
 
-    def guarded(self, state: State) -> bool:
-        return state.momentum is not None and state.momentum.weight > 0
-
-    def falls(self, before: BatchSummary, after: BatchSummary) -> bool:
-        model = self._problem.model
+    def guard(self, state: State, sums: Sums) -> float:
+        if state.momentum is None or not state.momentum.weight:
+            return -np.inf
         with one_thread(), phase(Phase.GLOBAL_STEP):
-            return model.elbo(after.summary) < model.elbo(before.summary)
+            return self._problem.model.elbo(sums.root.summary)
 
     def cautious(self, state: State) -> State:
         return replace(state, momentum=state.momentum.stopped())
