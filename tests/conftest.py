@@ -59,7 +59,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Name what that process imports; test files are among it, since functions of theirs run in others' processes."""
     files = {item.path.stem for item in session.items if item.path.stem in COPIED}
     # Dask names what it wants there when it is first asked for its context.
-    get_mp_context().set_forkserver_preload([*PRELOADED, *(f"tests.{name}" for name in sorted(files))])
+    get_mp_context().set_forkserver_preload([*PRELOADED, *(f"tests.{name}" for name in sorted(files)), "tests.frozen"])
 
 
 class ByFile(LoadScopeScheduling):
