@@ -67,24 +67,6 @@ def test_coefficients_are_the_gradient_of_log_evidence(case, seed, d) -> None:
     np.testing.assert_allclose(found, numeric_gradient(setting.family, setting.stats), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("case", [c for c in FAMILIES if c.make.turns], ids=lambda case: case.name)
-def test_matrices_made_a_few_components_at_a_time_change_no_bits(case, monkeypatch: pytest.MonkeyPatch) -> None:
-    setting = Setting(case, 3, n=60, k=7)
-    evidence, gradient = setting.family.log_evidence(setting.stats), setting.family.coefficients(setting.stats)
-    made: list[int] = []
-    whole = wishart.cholesky
-    monkeypatch.setattr(wishart, "cholesky", lambda scatter, *rest: made.append(len(scatter)) or whole(scatter, *rest))
-    monkeypatch.setattr(wishart, "BLOCK_BYTES", 2 * 8 * 9)
-    assert np.array_equal(setting.family.log_evidence(setting.stats), evidence)
-    assert np.array_equal(setting.family.coefficients(setting.stats), gradient)
-    assert made == [2, 2, 2, 1] * 2
-    lost = setting.stats.copy()
-    lost[5, :-1] = -1e6
-    with pytest.raises(PrecisionError, match="scatter matrix of component 5 "):
-        setting.family.log_evidence(lost)
-    assert setting.family.log_evidence(lost[:0]).shape == (0,)
-
-
 def numeric_gradient(family: Family, stats: np.ndarray, step: float = 1e-3) -> np.ndarray:
     """Central differences of fourth order of the log evidence, (F, K)."""
 

@@ -153,5 +153,7 @@ class _Untouched(Standing):
 
 def disjoint(pairs: np.ndarray, gains: np.ndarray, promise: np.ndarray | None = None) -> np.ndarray:
     """Pairs of `pairs` (P, 2) that gain and share no component, (Q, 2), chosen greedily by `promise` (P,) or gain."""
-    verdicts = judge(_Untouched(pairs, gains), gains if promise is None else promise)
-    return pairs[np.array(accepted(verdicts), dtype=np.intp)]
+    gaining = np.flatnonzero(gains > 0)
+    tried = _Untouched(pairs[gaining], gains[gaining])
+    verdicts = judge(tried, (gains if promise is None else promise)[gaining])
+    return pairs[gaining[np.array(accepted(verdicts), dtype=np.intp)]]

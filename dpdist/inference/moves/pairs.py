@@ -45,7 +45,7 @@ def pair_gains(model: Model, total: Summary) -> np.ndarray:
 def with_shared(model: Model, total: Summary, losses: np.ndarray) -> np.ndarray:
     """Change of A + A_alloc for every pair, upper triangle, from the changes of A, `losses` (K, K)."""
     gains: np.ndarray = losses + model.allocation.merge_gains(total.counts)
-    gains[np.tril_indices(len(gains))] = -np.inf
+    gains[np.tri(len(gains), dtype=bool)] = -np.inf
     return gains
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
+from dpdist.kernels import wishart as compiled
 from dpdist.kernels.packed import pack_quadratic, packed_diagonal, packed_width
 from dpdist.models.families import wishart
 from dpdist.models.families.base import Features, Moments, Rows
@@ -138,6 +139,12 @@ class Gaussian(WishartFamily[NormalWishart]):
                 stretch = np.sqrt((post.precision[k] + 1) / (post.precision[k] * chi))
                 drawn[rows] = post.mean[k] + stretch[:, None] * (drawn[rows] @ post.factor[k].T)
         return drawn
+
+    def compiled_prior(self) -> compiled.Prior:
+        location = np.array(self.mean, order="C"), float(self.mean_precision), True
+        return compiled.Prior(
+            np.array(self.scale, order="C"), float(self.degrees_of_freedom), *location, wishart.ROUNDED
+        )
 
     def log_normaliser(self, post: NormalWishart) -> np.ndarray:
         return np.asarray(

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
+from dpdist.kernels import wishart as compiled
 from dpdist.kernels.packed import pack_quadratic, packed_width
 from dpdist.models.families import wishart
 from dpdist.models.families.base import Features, Moments, Rows, fill_zeros
@@ -102,6 +103,12 @@ class ZeroMeanGaussian(WishartFamily[Wishart]):
                 shrink = np.sqrt(rng.chisquare(degrees[k] - self.dimension + 1, len(rows)))
                 drawn[rows] = drawn[rows] @ factor[k].T / shrink[:, None]
         return drawn
+
+    def compiled_prior(self) -> compiled.Prior:
+        nowhere = np.zeros(self.dimension), 0.0, False
+        return compiled.Prior(
+            np.array(self.scale, order="C"), float(self.degrees_of_freedom), *nowhere, wishart.ROUNDED
+        )
 
     def log_normaliser(self, post: Wishart) -> np.ndarray:
         determinant = wishart.log_determinant(post.factor)
