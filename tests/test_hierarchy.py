@@ -401,7 +401,8 @@ def test_commands_grow_a_tree_and_cut_it(tmp_path, monkeypatch, capsys) -> None:
     model, labels = dpdist.load("run.zarr"), xr.open_zarr("labels.zarr", consolidated=False)
     np.testing.assert_array_equal(labels["label"].values, model.cut(3).predict(x))
     np.testing.assert_array_equal(labels["id"].values, model.cut(3).component_ids_)
-    np.testing.assert_array_equal(labels["top_probability"].values, model.cut(3).predict_top(x, 2)[1])
+    # The command's partitions are those of the file, and products of other numbers of rows may round differently.
+    np.testing.assert_allclose(labels["top_probability"].values, model.cut(3).predict_top(x, 2)[1], rtol=1e-9)
     after = RunStore.open("run.zarr")
     stored = xr.open_zarr("run.zarr", group=f"{after.attributes['generation']}/tree", consolidated=False)
     np.testing.assert_array_equal(stored["elbo"].values, model.tree_.elbo)
