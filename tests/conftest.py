@@ -15,6 +15,8 @@ from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling, Scheduling
 
+import tests.compiled_once  # noqa: F401  # before any kernel is defined
+
 # Workers that tests start in their own process are copies of a process that imported everything once; those that
 # commands start are new processes. Several processes run tests side by side, so each has one thread for its products.
 dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
@@ -43,7 +45,10 @@ LONG = (
     *("runs_on_s3", "cadence", "topic_model", "conventions", "estimators", "online_topic_model", "sva"),
 )
 #: What processes need that tests copy; files of functions that run in them.
-PRELOADED = ("distributed.nanny", "distributed.worker", "numba", "sklearn", "xarray", "zarr", "dpdist.estimators")
+PRELOADED = (
+    *("tests.compiled_once", "distributed.nanny", "distributed.worker", "numba", "sklearn", "xarray", "zarr"),
+    "dpdist.estimators",
+)
 COPIED = ("test_places", "test_lease", "test_runs_on_s3")
 #: Files whose tests share nothing, and go one by one to whichever process is free.
 SPREAD = ("tests/test_workflows.py",)
