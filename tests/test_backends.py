@@ -35,11 +35,10 @@ from dpdist.execution.tasks import Sent
 from dpdist.inference.mixture.candidates import Candidates
 from dpdist.inference.mixture.engine import steps
 from dpdist.inference.moves import pairs as pair_module
-from dpdist.inference.moves.pairs import screened_gains
 from dpdist.inference.schedules import Memoized
 from dpdist.runs.labelling import write_labels
 from tests.runs import ALL_MOVES, begun, clusters, digest, mixture, stored_clusters
-from tests.test_pairs import Counting, overlapping
+from tests.test_pairs import Counting, overlapping, screened_gains
 
 
 @pytest.fixture(scope="module", params=[1, 2, 3])

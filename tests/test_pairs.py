@@ -7,7 +7,7 @@ import pytest
 
 from dpdist.execution import SerialBackend
 from dpdist.inference.moves import pairs as pair_module
-from dpdist.inference.moves.pairs import gains_with, losses_after, pair_gains, pair_losses, screened_gains
+from dpdist.inference.moves.pairs import gains_with, losses_after, pair_gains, pair_losses, screened_losses, with_shared
 from dpdist.models.allocations import DirichletProcess
 from dpdist.models.families import Gaussian, Moments
 from dpdist.models.mixture import Model
@@ -43,6 +43,11 @@ def overlapping(components: int, dimension: int = 3, scale: float = 2.0) -> tupl
     features = family.features(rows)
     stats = np.stack([features[owners == k].sum(axis=0) for k in range(components)])
     return Model(family, DirichletProcess(2.0)), Summary(stats, np.zeros(components))
+
+
+def screened_gains(model: Model, total: Summary, backend: SerialBackend) -> np.ndarray:
+    """Like ``pair_gains``, from screened losses."""
+    return with_shared(model, total, screened_losses(model, total, backend))
 
 
 def both(gains: np.ndarray) -> np.ndarray:

@@ -28,7 +28,7 @@ from dpdist.data import ArraySource
 from dpdist.execution import SerialBackend
 from dpdist.execution.base import Ref, Value
 from dpdist.inference.mixture.engine import laps
-from dpdist.inference.moves.pairs import pair_gains, screened_gains
+from dpdist.inference.moves.pairs import pair_gains, screened_losses, with_shared
 from dpdist.models.families import DiagonalGaussian, Family, Gaussian, ZeroMeanGaussian
 from dpdist.models.mixture import Model
 from dpdist.models.sufficient_statistics import Summary
@@ -103,7 +103,7 @@ def merged(gains: np.ndarray, exact: np.ndarray) -> float:
 def missed(case: Case) -> list[object]:
     """A line of the second table."""
     model, total = fitted(case)
-    every, likely = pair_gains(model, total), screened_gains(model, total, SerialBackend())
+    every, likely = pair_gains(model, total), with_shared(model, total, screened_losses(model, total, SerialBackend()))
     exact, counts = np.maximum(every, every.T), np.maximum(total.counts, 1e-3)
     known = np.isclose(likely, every, rtol=1e-9) & np.isfinite(every)
     known = known | known.T
@@ -126,7 +126,7 @@ def cost(rows: np.ndarray, components: int) -> list[object]:
         pair_gains(model, total.take(np.arange(0, components, 4)))
         all_pairs = 16 * (time.process_time() - began)
         began = time.process_time()
-        screened_gains(model, total, timed)
+        screened_losses(model, total, timed)
         likely = time.process_time() - began
     return [components, rows.shape[1], f"{all_pairs:.1f}", f"{likely - timed.seconds:.2f}", f"{timed.seconds:.1f}"]
 

@@ -69,16 +69,11 @@ def gains_with(model: Model, total: Summary, component: int) -> np.ndarray:
     return np.asarray(gains)
 
 
-def screened_gains(model: Model, total: Summary, backend: Backend) -> np.ndarray:
-    """Like :func:`pair_gains`, but with more than :data:`ALL` components exact only for pairs that may matter.
+def screened_losses(model: Model, total: Summary, backend: Backend) -> np.ndarray:
+    """Like :func:`pair_losses`, but with more than :data:`ALL` components exact only for pairs that may matter.
 
     The other pairs hold a lower bound of their change.
     """
-    return with_shared(model, total, screened_losses(model, total, backend))
-
-
-def screened_losses(model: Model, total: Summary, backend: Backend) -> np.ndarray:
-    """Like :func:`pair_losses`, screened in the same way."""
     if len(total.entropy) <= ALL:
         return pair_losses(model, total.stats)
     lost, shared = _Lost.of(model, total.stats), model.allocation.merge_gains(total.counts)
