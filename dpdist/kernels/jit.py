@@ -22,6 +22,7 @@ from types import FunctionType
 from typing import Any, TypeVar
 
 import numba
+import numpy as np
 from numba.core import caching, config
 from numba.core.types.containers import BaseNamedTuple, BaseTuple
 from numba.extending import overload_method
@@ -181,3 +182,9 @@ def _jit_method(name: str, asked: Signature) -> None:
     method.__signature__ = asked  # type: ignore[attr-defined]  # Numba uses it as the method's signature
     options = {"nogil": True, "error_model": "numpy", "forceinline": True}
     overload_method(BaseNamedTuple, name, strict=False, jit_options=options)(method)
+
+
+def contiguous(array: np.ndarray) -> np.ndarray:
+    """A copy that any kernel of float64 arrays takes: a kernel would be compiled anew for memory in another order, or
+    that may not be written."""
+    return np.array(array, dtype=np.float64, order="C")

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import gammaln, psi
+from scipy.special import gammaln
 
 from dpdist.core.errors import PrecisionError
+from dpdist.kernels import diagonal
+from dpdist.kernels.jit import contiguous
 from dpdist.kernels.sequential_diagonal import log_factor_sums
 from dpdist.models.families.base import Family, Features, Moments, Rows
 from dpdist.models.families.empirical import FREEDOM, PRECISION, most_evident
-from dpdist.models.families.wishart import precise
+from dpdist.models.families.wishart import ROUNDED, precise
 from dpdist.models.hyperparameters import Each, EachPositive, Lone, LoneCount, filled, with_free
 
 
@@ -91,23 +94,20 @@ class DiagonalGaussian(Family):
         return features
 
     def log_evidence(self, stats: np.ndarray) -> np.ndarray:
-        counts, post = stats[:, -1], self.posterior(stats)
-        columns = (
-            self.shape * np.log(self.rate)
-            - post.shape * np.log(post.rate)
-            + gammaln(post.shape)
-            - gammaln(self.shape)
-            + 0.5 * np.log(self.mean_precision / post.precision)
-        )
-        return np.asarray(columns.sum(axis=1) - 0.5 * self._dimension * np.log(2 * np.pi) * counts)
+        found = np.empty(len(stats))
+        _require_precise(diagonal.evidences(self._compiled_prior, contiguous(stats), found) < 0)
+        return found
 
     def coefficients(self, stats: np.ndarray) -> np.ndarray:
-        post = self.posterior(stats)
-        expected = post.shape / post.rate
-        logs = psi(post.shape) - np.log(post.rate)
-        constant = 0.5 * (logs - np.log(2 * np.pi) - 1 / post.precision - expected * post.mean**2).sum(axis=1)
-        blocks = [-0.5 * expected, expected * post.mean, constant[:, None]]
-        return np.ascontiguousarray(np.concatenate(blocks, axis=1).T)
+        found = np.empty(stats.shape)
+        _require_precise(diagonal.gradients(self._compiled_prior, contiguous(stats), found) < 0)
+        return found.T
+
+    @cached_property
+    def _compiled_prior(self) -> diagonal.Prior:
+        """The prior as compiled code takes it."""
+        mean, rate = contiguous(self.mean), contiguous(self.rate)
+        return diagonal.Prior(mean, float(self.mean_precision), float(self.shape), rate, ROUNDED)
 
     def log_predictive(self, features: Features, stats: np.ndarray) -> np.ndarray:
         """A product of Student t over the columns."""
@@ -144,10 +144,15 @@ class DiagonalGaussian(Family):
         about_prior = squares - 2 * total * self.mean + counts * self.mean**2
         rate = self.rate + 0.5 * (about_prior - shift**2 / precision)
         raw = np.abs(squares) + counts * self.mean**2
-        if not precise(rate, raw).all():
-            raise PrecisionError(
-                "a component's variance lost its precision: the component's rows vary far less than their distance "
-                "from the origin or the prior mean. Standardise the columns (row_transform=TransformPlan(scale=True)) "
-                "or give the family a mean near the rows or a larger rate."
-            )
+        _require_precise(bool(precise(rate, raw).all()))
         return NormalGamma(self.mean + shift / precision, precision, self.shape + 0.5 * counts, rate)
+
+
+def _require_precise(sound: bool) -> None:
+    """Raise :class:`PrecisionError` if a rate is not sound."""
+    if not sound:
+        raise PrecisionError(
+            "a component's variance lost its precision: the component's rows vary far less than their distance "
+            "from the origin or the prior mean. Standardise the columns (row_transform=TransformPlan(scale=True)) "
+            "or give the family a mean near the rows or a larger rate."
+        )

@@ -15,6 +15,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from dpdist.kernels import wishart as compiled
+from dpdist.kernels.jit import contiguous
 from dpdist.kernels.packed import pack_quadratic, packed_diagonal, packed_width
 from dpdist.models.families import wishart
 from dpdist.models.families.base import Features, Moments, Rows
@@ -141,10 +142,8 @@ class Gaussian(WishartFamily[NormalWishart]):
         return drawn
 
     def compiled_prior(self) -> compiled.Prior:
-        location = np.array(self.mean, order="C"), float(self.mean_precision), True
-        return compiled.Prior(
-            np.array(self.scale, order="C"), float(self.degrees_of_freedom), *location, wishart.ROUNDED
-        )
+        location = contiguous(self.mean), float(self.mean_precision), True
+        return compiled.Prior(contiguous(self.scale), float(self.degrees_of_freedom), *location, wishart.ROUNDED)
 
     def log_normaliser(self, post: NormalWishart) -> np.ndarray:
         return np.asarray(

@@ -18,6 +18,7 @@ from scipy.special import gammaln, psi
 from dpdist.core.checks import numbers, shown
 from dpdist.core.errors import InputError, PrecisionError
 from dpdist.kernels import wishart as compiled
+from dpdist.kernels.jit import contiguous
 from dpdist.kernels.packed import fill_scatter, pack_gradient, packed_products, packed_width
 from dpdist.models.families.base import Family
 from dpdist.models.hyperparameters import Hyperparameter, LoneCount, filled
@@ -114,8 +115,8 @@ class WishartFamily(Family, Generic[Posterior]):
     def _fill(
         self, fill: Callable[[compiled.Prior, np.ndarray, np.ndarray], int], stats: np.ndarray, found: np.ndarray
     ) -> None:
-        """Let compiled code fill `found` with what it computes of the posteriors; it is compiled for copies only."""
-        lost = fill(self._compiled_prior, np.array(stats, dtype=np.float64, order="C"), found)
+        """Let compiled code fill `found` with what it computes of the posteriors."""
+        lost = fill(self._compiled_prior, contiguous(stats), found)
         if lost >= 0:
             raise PrecisionError(_lost_sentence(lost, stats[:, -1], 0))
 

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from dpdist.kernels import wishart as compiled
+from dpdist.kernels.jit import contiguous
 from dpdist.kernels.packed import pack_quadratic, packed_width
 from dpdist.models.families import wishart
 from dpdist.models.families.base import Features, Moments, Rows, fill_zeros
@@ -106,9 +107,7 @@ class ZeroMeanGaussian(WishartFamily[Wishart]):
 
     def compiled_prior(self) -> compiled.Prior:
         nowhere = np.zeros(self.dimension), 0.0, False
-        return compiled.Prior(
-            np.array(self.scale, order="C"), float(self.degrees_of_freedom), *nowhere, wishart.ROUNDED
-        )
+        return compiled.Prior(contiguous(self.scale), float(self.degrees_of_freedom), *nowhere, wishart.ROUNDED)
 
     def log_normaliser(self, post: Wishart) -> np.ndarray:
         determinant = wishart.log_determinant(post.factor)
