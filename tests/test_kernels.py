@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import subprocess
 import sys
@@ -29,7 +30,7 @@ from dpdist.kernels.packed import (
 from dpdist.kernels.rows import take_columns
 from dpdist.kernels.scores import highest, reaching
 from dpdist.kernels.softmax import accumulate_sparse, pair_entropy, share_rows
-from dpdist.kernels.special import trigamma
+from dpdist.kernels.special import log_beta, trigamma
 from dpdist.kernels.vectorised import LEAST_EXPONENT, bits_of, digammas, exponentials, log_gammas, logarithms
 from tests.cases import entropy_of
 
@@ -153,6 +154,15 @@ def test_functions_of_many_numbers_are_those_of_the_library(name, logs) -> None:
     found = np.empty(len(numbers))
     function(numbers, np.empty(len(numbers)), found)
     np.testing.assert_allclose(found, expected(numbers), rtol=3e-14, atol=1e-14)
+
+
+@given(x=st.floats(1e-3, 1e12), small=st.integers(1, 6), y=st.floats(1e-3, 1e6))
+def test_the_beta_function_is_that_of_the_library_and_exact_where_one_argument_is_small_and_whole(x, small, y) -> None:
+    factors = math.fsum(math.log(x + k) for k in range(small))
+    assert log_beta(x, float(small)) == pytest.approx(math.lgamma(small) - factors, rel=1e-13, abs=1e-13)
+    assert log_beta(x, y) == log_beta(y, x) == pytest.approx(special.betaln(x, y), rel=1e-9, abs=1e-11)
+    ratio = math.log(y) - math.log(x + y)
+    assert log_beta(x, y + 1) - log_beta(x, y) == pytest.approx(ratio, rel=1e-9, abs=1e-14 * (1 + abs(log_beta(x, y))))
 
 
 @pytest.mark.parametrize("name", sorted(set(AT_ONCE) - {"psi'"}))

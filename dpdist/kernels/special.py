@@ -40,6 +40,34 @@ def digamma(x: float) -> float:
 
 
 @jit
+def log_beta(x: float, y: float) -> float:
+    """log B(x, y), without the cancellation of the three Gamma functions where arguments are large.
+
+    With S(x) = log Gamma(x) - (x - 1/2) log x + x - log(2 pi) / 2, Stirling's series, and x the larger argument
+
+        log B = log Gamma(y) - (x - 1/2) log(1 + y / x) - y log(x + y) + y + S(x) - S(x + y).
+    """
+    large, small = max(x, y), min(x, y)
+    if large < FAR:
+        return math.lgamma(large) + math.lgamma(small) - math.lgamma(large + small)
+    level = -(large - 0.5) * math.log1p(small / large) + _stirling(large) - _stirling(large + small)
+    if small < FAR:
+        return level + math.lgamma(small) - small * math.log(large + small) + small
+    level += _stirling(small) - (small - 0.5) * math.log1p(large / small)
+    return level + 0.5 * math.log(2 * math.pi / (large + small))
+
+
+@jit_inlined
+def _stirling(x: float) -> float:
+    """The error of Stirling's formula for log Gamma(x), x at least 8."""
+    y = 1.0 / (x * x)
+    tail = 1.0 / 156.0
+    for term in (691.0 / 360360.0, 1.0 / 1188.0, 1.0 / 1680.0, 1.0 / 1260.0, 1.0 / 360.0, 1.0 / 12.0):
+        tail = term - y * tail
+    return tail / x
+
+
+@jit
 def trigamma(x: float) -> float:
     """The derivative of psi at x, with a relative error of about 1e-14."""
     shift = 0.0
