@@ -92,8 +92,8 @@ def gradients(prior: Prior, stats: np.ndarray, found: np.ndarray) -> int:
 def _factorise(prior: Prior, stats: np.ndarray, shift: np.ndarray, upper: np.ndarray) -> float:
     """Fill `shift` (D,) with the sums of x - m and the upper triangle (D, D) with R; return log |B|.
 
-    The result is NaN if rounding of the second moments may matter for the diagonal of B, or for a pivot, which is what
-    is left of a column given those before it.
+    The result is NaN if rounding of the second moments may matter for a pivot, which is what is left of a column given
+    those before it, and so at most the diagonal of B.
     """
     dimension, count = len(shift), stats[-1]
     start, raw = 0, np.empty(dimension)
@@ -112,8 +112,6 @@ def _factorise(prior: Prior, stats: np.ndarray, shift: np.ndarray, upper: np.nda
             target[j] = scale[j] + about_mean - by_shift * shifts[j]
         raw[i] = max(abs(source[0] + count * prior.mean[i] ** 2 if prior.located else 0.0), target[0])
         start += dimension - i
-        if not prior.lost * raw[i] <= target[0]:
-            return math.nan
     log_determinant = 0.0
     for i in range(dimension):
         pivot = upper[i, i]
