@@ -105,10 +105,10 @@ def _factorise(prior: Prior, stats: np.ndarray, shift: np.ndarray, upper: np.nda
         if prior.located:
             by_shift = shift[i] / (prior.precision + count)
         target, source, scale = upper[i, i:], stats[start : start + dimension - i], prior.scale[i, i:]
-        means, shifts = prior.mean[i:], shift[i:]
+        # Where the mean is known to be zero, there are no sums of x, and what is read in their place does not matter.
+        means, shifts, totals = prior.mean[i:], shift[i:], stats[first + i : first + dimension]
         for j in range(dimension - i):
-            # The sum of x is the shift plus count times the mean.
-            about_mean = source[j] - by_mean * means[j] - by_total * (shifts[j] + count * means[j])
+            about_mean = source[j] - by_mean * means[j] - by_total * totals[j]
             target[j] = scale[j] + about_mean - by_shift * shifts[j]
         raw[i] = max(abs(source[0] + count * prior.mean[i] ** 2 if prior.located else 0.0), target[0])
         start += dimension - i
