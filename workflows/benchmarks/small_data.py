@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from common import alternate, digits, draw_clusters, options, print_table, spread
 from lap import first_labels, our_lap, their_iteration
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine, make_moons
 from threadpoolctl import threadpool_limits
 
 SEEDS = 3
@@ -44,7 +44,15 @@ def data_sets(data: Path, small: bool) -> dict[str, np.ndarray]:
         return {"clusters": draw_clusters(900, 4, 5, seed=0)[0]}
     leading = digits(data, 40)
     rows = draw_clusters(7_000, 40, 30, seed=0, apart=1.0)[0] if leading is None else leading[:7_000]
-    return {"digits 8 x 8": load_digits().data, "leading components": rows}
+    return {
+        "iris": load_iris().data,
+        "wine": load_wine().data,
+        "cancer": load_breast_cancer().data,
+        "moons": make_moons(2_000, noise=0.1, random_state=0)[0],
+        "counts": np.random.default_rng(0).poisson([3, 5, 2], (600, 3)).astype(np.float64),
+        "digits": load_digits().data,
+        "leading": rows,
+    }
 
 
 def fit(path: str, seed: int) -> None:
@@ -109,6 +117,7 @@ def main() -> None:
     """Fit, time, print."""
     parser = options(__doc__)
     parser.add_argument("--before", type=Path, help="another tree of this package, to compare with")
+    parser.add_argument("--sets", nargs="+", help="names of the data sets that are fitted; default all")
     parser.add_argument("--fit", nargs=2, help="used by the benchmark itself")
     given = parser.parse_args()
     if given.fit:
@@ -117,12 +126,13 @@ def main() -> None:
     here = Path(__file__).resolve().parents[2]
     trees = {"this": here} if given.before is None else {"before": given.before.resolve(), "this": here}
     given.out.mkdir(parents=True, exist_ok=True)
-    table = []
     for name, x in data_sets(given.data, given.small).items():
-        path = given.out / f"small_data_{len(x)}.npy"
+        if given.sets and name not in given.sets:
+            continue
+        path = given.out / f"small_data_{name}.npy"
         np.save(path, x)
-        table += fits(name, path, trees, 1 if given.small else SEEDS)
-    print_table(["data", "seed", "tree", "to the ELBO (s)", "to the end (s)", "ELBO a row", "K"], table)
+        table = fits(name, path, trees, 1 if given.small else SEEDS)
+        print_table(["data", "seed", "tree", "to the ELBO (s)", "to the end (s)", "ELBO a row", "K"], table)
     lap_against_iteration(given.data, SMALL_LAP if given.small else LAP, 3 if given.small else 15)
 
 
