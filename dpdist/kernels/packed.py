@@ -56,19 +56,35 @@ def fill_scatter(
     precision : (K,), kappa
     scatter : (K, D, D)
     """
-    dimension = scale.shape[0]
+    shift = np.empty(len(mean))
     for k in range(scatter.shape[0]):
-        shift = total[k] - counts[k] * mean
-        start = 0
-        for i in range(dimension):
-            by_mean, by_total, by_shift = shift[i], mean[i], shift[i] / precision[k]
-            source = products[k, start : start + dimension - i]
-            prior, means, totals, shifts = scale[i, i:], mean[i:], total[k, i:], shift[i:]
-            target = scatter[k, i, i:]
-            for j in range(dimension - i):
-                about_mean = source[j] - by_mean * means[j] - by_total * totals[j]
-                target[j] = prior[j] + about_mean - by_shift * shifts[j]
-            start += dimension - i
+        fill_one_scatter(scale, products[k], total[k], counts[k], mean, precision[k], shift, scatter[k])
+
+
+@jit
+def fill_one_scatter(
+    scale: np.ndarray,
+    products: np.ndarray,
+    total: np.ndarray,
+    count: float,
+    mean: np.ndarray,
+    precision: float,
+    shift: np.ndarray,
+    scatter: np.ndarray,
+) -> None:
+    """Like :func:`fill_scatter`, for one component; also fills `shift` (D,)."""
+    dimension, start = len(mean), 0
+    for i in range(dimension):
+        shift[i] = total[i] - count * mean[i]
+    for i in range(dimension):
+        by_mean, by_total, by_shift = shift[i], mean[i], shift[i] / precision
+        source = products[start : start + dimension - i]
+        prior, means, totals, shifts = scale[i, i:], mean[i:], total[i:], shift[i:]
+        target = scatter[i, i:]
+        for j in range(dimension - i):
+            about_mean = source[j] - by_mean * means[j] - by_total * totals[j]
+            target[j] = prior[j] + about_mean - by_shift * shifts[j]
+        start += dimension - i
 
 
 @jit
@@ -77,31 +93,41 @@ def pack_gradient(matrices: np.ndarray, packed: np.ndarray) -> None:
 
     Only the upper triangles of the symmetric ``matrices`` W (K, D, D) are read.
     """
-    dimension = matrices.shape[1]
     for k in range(matrices.shape[0]):
-        start = 0
-        for i in range(dimension):
-            source, target = matrices[k, i, i:], packed[k, start : start + dimension - i]
-            for j in range(dimension - i):
-                target[j] = 2.0 * source[j]
-            target[0] = source[0]
-            start += dimension - i
+        pack_one_gradient(matrices[k], packed[k])
+
+
+@jit
+def pack_one_gradient(matrix: np.ndarray, packed: np.ndarray) -> None:
+    """Like :func:`pack_gradient`, for one matrix (D, D)."""
+    dimension, start = len(matrix), 0
+    for i in range(dimension):
+        source, target = matrix[i, i:], packed[start : start + dimension - i]
+        for j in range(dimension - i):
+            target[j] = 2.0 * source[j]
+        target[0] = source[0]
+        start += dimension - i
 
 
 @jit
 def packed_products(packed: np.ndarray, vectors: np.ndarray, products: np.ndarray) -> None:
     """Fill ``products`` (K, D) with W_k v_k, for matrices packed by :func:`pack_gradient` and ``vectors`` (K, D)."""
-    dimension = vectors.shape[1]
     for k in range(vectors.shape[0]):
-        products[k] = 0.0
-        start = 0
-        for i in range(dimension):
-            products[k, i] += packed[k, start] * vectors[k, i]
-            for j in range(1, dimension - i):
-                half = 0.5 * packed[k, start + j]
-                products[k, i] += half * vectors[k, i + j]
-                products[k, i + j] += half * vectors[k, i]
-            start += dimension - i
+        fill_one_product(packed[k], vectors[k], products[k])
+
+
+@jit
+def fill_one_product(packed: np.ndarray, vector: np.ndarray, product: np.ndarray) -> None:
+    """Like :func:`packed_products`, for one matrix and one vector (D,)."""
+    dimension, start = len(vector), 0
+    product[:] = 0.0
+    for i in range(dimension):
+        product[i] += packed[start] * vector[i]
+        for j in range(1, dimension - i):
+            half = 0.5 * packed[start + j]
+            product[i] += half * vector[i + j]
+            product[i + j] += half * vector[i]
+        start += dimension - i
 
 
 @cache

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpdist.kernels.jit import jit
+from dpdist.kernels.packed import fill_one_product, fill_one_scatter, pack_one_gradient
 from dpdist.kernels.special import digamma
 
 
@@ -75,7 +76,8 @@ def gradients(prior: Prior, stats: np.ndarray, found: np.ndarray) -> int:
             return k
         degrees = prior.degrees + stats[k, last]
         _invert(upper, lower, inverse)
-        _fill_quadratic(inverse, degrees, found[k])
+        quadratic, linear = found[k, : last - dimension * prior.located], found[k, last - dimension : last]
+        pack_one_gradient(inverse, quadratic)
         constant = dimension * (math.log(2.0) - math.log(2 * math.pi)) - log_determinant
         for i in range(dimension):
             constant += digamma(0.5 * (degrees - i))
@@ -83,7 +85,14 @@ def gradients(prior: Prior, stats: np.ndarray, found: np.ndarray) -> int:
             precision = prior.precision + stats[k, last]
             for i in range(dimension):
                 mean[i] = prior.mean[i] + shift[i] / precision
-            constant -= dimension / precision + _fill_linear(inverse, degrees, mean, found[k])
+            fill_one_product(quadratic, mean, linear)
+            product = 0.0
+            for i in range(dimension):
+                linear[i] *= degrees
+                product += linear[i] * mean[i]
+            constant -= dimension / precision + product
+        for f in range(len(quadratic)):
+            quadratic[f] *= -0.5 * degrees
         found[k, last] = 0.5 * constant
     return -1
 
@@ -96,22 +105,12 @@ def _factorise(prior: Prior, stats: np.ndarray, shift: np.ndarray, upper: np.nda
     those before it, and so at most the diagonal of B.
     """
     dimension, count = len(shift), stats[-1]
-    start, raw = 0, np.empty(dimension)
-    first = len(stats) - dimension - 1
+    total, precision = (stats[-dimension - 1 : -1], prior.precision + count) if prior.located else (prior.mean, 1.0)
+    fill_one_scatter(prior.scale, stats, total, count, prior.mean, precision, shift, upper)
+    raw, place = np.empty(dimension), 0
     for i in range(dimension):
-        shift[i] = stats[first + i] - count * prior.mean[i] if prior.located else 0.0
-    for i in range(dimension):
-        by_mean, by_shift, by_total = shift[i], 0.0, prior.mean[i]
-        if prior.located:
-            by_shift = shift[i] / (prior.precision + count)
-        target, source, scale = upper[i, i:], stats[start : start + dimension - i], prior.scale[i, i:]
-        # Where the mean is known to be zero, there are no sums of x, and what is read in their place does not matter.
-        means, shifts, totals = prior.mean[i:], shift[i:], stats[first + i : first + dimension]
-        for j in range(dimension - i):
-            about_mean = source[j] - by_mean * means[j] - by_total * totals[j]
-            target[j] = scale[j] + about_mean - by_shift * shifts[j]
-        raw[i] = max(abs(source[0] + count * prior.mean[i] ** 2 if prior.located else 0.0), target[0])
-        start += dimension - i
+        raw[i] = max(abs(stats[place] + count * prior.mean[i] ** 2 if prior.located else 0.0), upper[i, i])
+        place += dimension - i
     log_determinant = 0.0
     for i in range(dimension):
         pivot = upper[i, i]
@@ -149,28 +148,3 @@ def _invert(upper: np.ndarray, lower: np.ndarray, inverse: np.ndarray) -> None:
             factor, source, target = lower[k, i], lower[k, i : k + 1], inverse[i, i : k + 1]
             for j in range(k + 1 - i):
                 target[j] += factor * source[j]
-
-
-@jit
-def _fill_quadratic(inverse: np.ndarray, degrees: float, found: np.ndarray) -> None:
-    """Fill the coefficients of the products x_i x_j, i <= j: off-diagonals count twice."""
-    place = 0
-    for i in range(len(inverse)):
-        found[place] = -0.5 * degrees * inverse[i, i]
-        place += 1
-        for j in range(i + 1, len(inverse)):
-            found[place] = -degrees * inverse[i, j]
-            place += 1
-
-
-@jit
-def _fill_linear(inverse: np.ndarray, degrees: float, mean: np.ndarray, found: np.ndarray) -> float:
-    """Fill the coefficients of x, E[precision] times the mean; return the product of both with the mean."""
-    dimension, first, product = len(mean), len(found) - len(mean) - 1, 0.0
-    for i in range(dimension):
-        value = 0.0
-        for j in range(dimension):
-            value += (inverse[i, j] if i <= j else inverse[j, i]) * mean[j]
-        found[first + i] = degrees * value
-        product += degrees * value * mean[i]
-    return product

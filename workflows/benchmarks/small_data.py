@@ -126,9 +126,11 @@ def main() -> None:
     here = Path(__file__).resolve().parents[2]
     trees = {"this": here} if given.before is None else {"before": given.before.resolve(), "this": here}
     given.out.mkdir(parents=True, exist_ok=True)
-    for name, x in data_sets(given.data, given.small).items():
-        if given.sets and name not in given.sets:
-            continue
+    sets = data_sets(given.data, given.small)
+    if unknown := set(given.sets or ()) - sets.keys():
+        parser.error(f"--sets takes {', '.join(sets)}; got {', '.join(sorted(unknown))}")
+    for name in given.sets or sets:
+        x = sets[name]
         path = given.out / f"small_data_{name}.npy"
         np.save(path, x)
         table = fits(name, path, trees, 1 if given.small else SEEDS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -141,6 +142,7 @@ class Gaussian(WishartFamily[NormalWishart]):
                 drawn[rows] = post.mean[k] + stretch[:, None] * (drawn[rows] @ post.factor[k].T)
         return drawn
 
+    @cached_property
     def compiled_prior(self) -> compiled.Prior:
         location = contiguous(self.mean), float(self.mean_precision), True
         return compiled.Prior(contiguous(self.scale), float(self.degrees_of_freedom), *location, wishart.ROUNDED)

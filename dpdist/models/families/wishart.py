@@ -25,6 +25,7 @@ from dpdist.models.hyperparameters import Hyperparameter, LoneCount, filled
 
 #: Sums of squares are inaccurate if rounding of the raw second moments may exceed this share of what is left of them.
 LOST = 1e-3
+#: What second moments are multiplied by in that comparison.
 ROUNDED = 8 * float(np.finfo(np.float64).eps) / LOST
 #: Bytes of (K, D, D) matrices that are computed at a time: for many components at once they would take several times
 #: the memory of the packed statistics.
@@ -87,6 +88,7 @@ class WishartFamily(Family, Generic[Posterior]):
     def gradients(self, post: Posterior) -> np.ndarray:
         """Like :meth:`coefficients`, by component, (K, F)."""
 
+    @property
     @abstractmethod
     def compiled_prior(self) -> compiled.Prior:
         """The prior as compiled code takes it."""
@@ -116,13 +118,9 @@ class WishartFamily(Family, Generic[Posterior]):
         self, fill: Callable[[compiled.Prior, np.ndarray, np.ndarray], int], stats: np.ndarray, found: np.ndarray
     ) -> None:
         """Let compiled code fill `found` with what it computes of the posteriors."""
-        lost = fill(self._compiled_prior, contiguous(stats), found)
+        lost = fill(self.compiled_prior, contiguous(stats), found)
         if lost >= 0:
             raise PrecisionError(_lost_sentence(lost, stats[:, -1], 0))
-
-    @cached_property
-    def _compiled_prior(self) -> compiled.Prior:
-        return self.compiled_prior()
 
     def posteriors(self, stats: np.ndarray) -> Iterator[tuple[slice, Posterior]]:
         """Blocks of components and their posteriors; one empty block if there are no components."""

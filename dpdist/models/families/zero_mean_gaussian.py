@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -105,6 +106,7 @@ class ZeroMeanGaussian(WishartFamily[Wishart]):
                 drawn[rows] = drawn[rows] @ factor[k].T / shrink[:, None]
         return drawn
 
+    @cached_property
     def compiled_prior(self) -> compiled.Prior:
         nowhere = np.zeros(self.dimension), 0.0, False
         return compiled.Prior(contiguous(self.scale), float(self.degrees_of_freedom), *nowhere, wishart.ROUNDED)
