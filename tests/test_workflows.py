@@ -90,14 +90,12 @@ def test_the_run_of_240_million_leaves_pictures_and_a_table_at_a_thousandth_of_i
     assert len((tmp_path / "table.txt").read_text().splitlines()) == 8
 
 
-#: Experiment of topics -> pictures that it leaves; another workflow -> the same.
-TOPICS = {
+#: Workflow -> pictures that it leaves.
+PICTURES = {
     "hdp/bars": {"traces", "topics"},
     "hdp/confidence": {"traces"},
     "hdp/nips": {"traces"},
     "hdp/stream": {"traces", "lives"},
-}
-PICTURES = {
     "memoized/denoising": {"pictures"},
     "memoized/toy_patches": {"traces", "models"},
     "memoized/image_patches": {"traces", "samples", "eigenvectors"},
@@ -151,15 +149,3 @@ def test_a_kept_result_is_made_once_whatever_was_broken_off(tmp_path: Path) -> N
     assert kept(tmp_path).once({**key, "start": 1}, make)["value"] == 1
     assert kept(tmp_path).once({**key, "method": "stochastic-1 0.5"}, make)["value"] == 2  # the file of the first
     assert sorted(one["value"] for one in kept(tmp_path).everything()) == [1, 2]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TOPICS)
-def test_experiments_of_topics_leave_pictures_and_do_what_is_left_of_them(name: str, tmp_path: Path) -> None:
-    first = run_to_pictures(name, TOPICS[name], tmp_path)
-    results = sorted((tmp_path / "results").glob("*.json"))
-    results[len(results) // 2].unlink()
-    again = run(f"{name}.py", tmp_path, "--data", str(tmp_path / "absent"))
-    size = len((tmp_path / "table.txt").read_text().splitlines())
-    assert sum(line.startswith(("method", "corpus")) for line in again[:-size]) == 1 < len(results)
-    assert [line.split()[:-1] for line in again[-size:]] == [line.split()[:-1] for line in first[-size:]]

@@ -3,7 +3,7 @@ Topics of documents
 ===================
 
 In a hierarchical Dirichlet process all documents share topics, each document has its own proportions, and the number
-of topics is learned. Here topics are bars on a grid of 8 × 8 words, so that they can be shown as pictures.
+of topics is learned. Here topics are bars on a grid of 6 × 6 words, so that they can be shown as pictures.
 """
 
 # sphinx_gallery_thumbnail_number = 2
@@ -14,7 +14,7 @@ from scipy import sparse
 import dpdist
 
 rng = np.random.default_rng(0)
-side, documents, tokens = 8, 600, 120
+side, documents, tokens = 6, 400, 120
 bars = np.zeros((2 * side, side, side))
 for place in range(side):
     bars[place, place, :] = bars[side + place, :, place] = 1
@@ -36,7 +36,7 @@ for place, document in zip(axes, counts, strict=False):
 model = dpdist.HDPTopicModel(random_state=0, max_laps=30).fit(sparse.csr_array(counts))
 print(f"{model.n_topics_} topics after {model.n_iter_} laps")
 
-figure, axes = plt.subplots(2, 10, figsize=(10, 2.2))
+figure, axes = plt.subplots(2, 6, figsize=(6, 2.2))
 for place in axes.flat:
     place.set_axis_off()
 for place, topic in zip(axes.flat, model.components_, strict=False):

@@ -11,8 +11,8 @@ from sklearn.datasets import load_digits
 
 import dpdist
 
-x = (load_digits().data[:1000] > 7).astype(float)
-model = dpdist.DPMixture("bernoulli", random_state=0, max_laps=20).fit(x)
+x = (load_digits().data[:600] > 7).astype(float)
+model = dpdist.DPMixture("bernoulli", random_state=0, max_laps=12).fit(x)
 print(f"{model.n_components_} clusters, {model.elbo_ / len(x):.3f} nats a row")
 
 # %%

@@ -126,7 +126,7 @@ METHODS: dict[str, tuple[Callable[[Data, int], Found], str]] = {
 def data_sets(data: Path, small: bool) -> Iterator[tuple[str, Data]]:
     """What is learned from, by name."""
     if small:
-        yield "clusters", split(*draw_clusters(600, 4, 6, seed=0))
+        yield "clusters", split(*draw_clusters(400, 4, 6, seed=0))
         return
     yield "20 Gaussians, 20,000 x 8", split(*draw_clusters(25_000, 8, 20, seed=0))
     found = load_digits()

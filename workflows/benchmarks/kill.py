@@ -43,7 +43,7 @@ class Size(NamedTuple):
     rounds: int
 
 
-FULL, SMALL = Size(200_000, 14, 20, 5), Size(8_000, 6, 4, 1)
+FULL, SMALL = Size(200_000, 14, 20, 5), Size(4_000, 4, 4, 1)
 
 
 def fit_arguments(folder: Path, name: str, size: Size) -> list[str]:

@@ -32,7 +32,7 @@ NEAR = 0.5
 def data_sets(data: Path, small: bool) -> dict[str, np.ndarray]:
     """What is learned from, by name."""
     if small:
-        return {"clusters": draw_clusters(800, 4, 6, seed=0, apart=3.0)[0]}
+        return {"clusters": draw_clusters(400, 4, 5, seed=0, apart=3.0)[0]}
     found = {
         "iris": load_iris().data,
         "wine": load_wine().data,

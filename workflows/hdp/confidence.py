@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("--levels", type=float, nargs="*", default=CONFIDENCES[1:], help="confidences beside any gain")
     given = parser.parse_args()
     kept, runs, small = Kept(given.out), list[Fields](), given.small
-    documents, passes = (320, 6) if small else (2000, given.passes)
+    documents, passes = (320, 4) if small else (2000, given.passes)
     levels = (None, *given.levels)
     for seed, start, confidence in itertools.product(range(1 if small else given.seeds), (10, 100), levels):
         if small and (start, confidence) not in {(100, None), (100, 0.95)}:

@@ -17,7 +17,7 @@ variance that k-means finds within 200 clusters of a sample. `--rows` takes the 
 pictures in random order; if the disk is too small for them, as many as fit.
 
 Needs ``pip install opencv-python-headless``. Written to --out: table.txt, table.csv, traces.png, methods.png,
-gallery.png with example patches, runs and logs. ``--small`` uses drawn pictures and a few thousand rows.
+gallery.png with example patches, runs and logs. ``--small`` uses drawn pictures and a thousandth of the rows.
 
 Source: Lin (2013), Online learning of nonparametric mixture models via sequential variational approximation, section
 6.2; Hughes & Sudderth (2013), Memoized online variational inference for Dirichlet process mixture models.
@@ -93,7 +93,7 @@ class Size(NamedTuple):
 FULL = Size(10, 2, 1, 3, 2000, 32, 50_000, 200, 20_480, 1 / 24, 1_000_000, 200_000, 300.0, 4096)
 SMALL = Size(2, 1, 2, 1, 24, 8, 2_000, 8, 512, 0.25, 2_000, 2_000, 0.5, 128)
 #: Rows in all, and of the reduced size, whose pictures are drawn: so many a part, of this height and width.
-ROWS, SMALL_ROWS, DRAWN, DRAWN_SHAPE = 240_000_000, 12_000, 4, (96, 128)
+ROWS, SMALL_ROWS, DRAWN, DRAWN_SHAPE = 240_000_000, 240_000, 5, (96, 128)
 #: Rows a piece of held-out vectors: few, so that they are of many views.
 HELDOUT_PIECE = 64
 
@@ -323,7 +323,7 @@ def read_options() -> argparse.Namespace:
     shared = Path(os.environ.get("DPDIST_SHARED", SHARED))
     parser.add_argument("--data", type=Path, default=shared, help="folder of the shared data sets")
     parser.add_argument("--out", type=Path, default=OUT, help="folder for vectors, runs and results")
-    parser.add_argument("--rows", type=int, help="vectors to cluster; default 240,000,000, small 12,000")
+    parser.add_argument("--rows", type=int, help="vectors to cluster; default 240,000,000, small 240,000")
     parser.add_argument("--leave", type=float, default=20.0, help="GB of the disk to leave free")
     parser.add_argument("--workers", type=int, help="worker processes; killed runs are resumed on half as many")
     parser.add_argument("--laps", type=int, help="of a refinement at most; default 10")
