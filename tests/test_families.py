@@ -14,7 +14,18 @@ from scipy import sparse
 
 from dpdist.core.errors import InputError, PrecisionError
 from dpdist.models.families import FAMILIES as KNOWN
-from dpdist.models.families import Bernoulli, Family, Moments, Multinomial, Poisson, wishart
+from dpdist.models.families import (
+    Bernoulli,
+    DiagonalGaussian,
+    Family,
+    Gaussian,
+    IsotropicGaussian,
+    Moments,
+    Multinomial,
+    Poisson,
+    ZeroMeanGaussian,
+    wishart,
+)
 from dpdist.storage.descriptions import KNOWN as DESCRIBED
 from tests.cases import FAMILIES, FamilyCase, count_rows, filled, moments_of, real_rows
 from tests.reference import REFERENCES, reference_of
@@ -264,6 +275,29 @@ def test_features_end_in_a_one_in_either_precision(case) -> None:
         assert features.dtype == dtype
         assert (features[:, -1] == 1).all()
         np.testing.assert_allclose(features, setting.features, rtol=1e-5)
+
+
+@pytest.mark.parametrize("family", [Gaussian, ZeroMeanGaussian, DiagonalGaussian, IsotropicGaussian])
+@pytest.mark.parametrize(
+    "rows",
+    [np.array([[200, 3]], np.uint8), np.array([[4_000_000_000, 3]]), np.array([[1e25, 3]], np.float32)],
+    ids=["bytes", "integers", "float32"],
+)
+def test_features_of_any_type_of_numbers_are_those_of_float64(family, rows) -> None:
+    np.testing.assert_array_equal(family().features(rows), family().features(rows.astype(np.float64)))
+
+
+@pytest.mark.parametrize("family", [Gaussian, ZeroMeanGaussian])
+@pytest.mark.parametrize("unit", [1.0, 1e-9, 1e9])
+def test_a_scale_is_symmetric_but_for_rounding_in_any_unit(family, unit) -> None:
+    moments = moments_of(np.random.default_rng(0).normal(size=(30, 2)))
+    rounded = np.array([[4.0, 1e-3], [1e-3 * (1 + 1e-12), 1e-6]]) * unit
+    scale = family(scale=rounded).with_defaults(moments).scale
+    np.testing.assert_array_equal(scale, scale.T)
+    np.testing.assert_allclose(scale, rounded, rtol=1e-12)
+    for apart in ([[1.0, 0.9], [0.0, 1.0]], [[1.0, 0.0], [0.9, 1.0]]):
+        with pytest.raises(InputError, match="symmetric 2x2 matrix"):
+            family(scale=np.array(apart) * unit).with_defaults(moments)
 
 
 @every_family

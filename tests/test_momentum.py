@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import dpdist
+from dpdist.core.errors import PrecisionError
 from dpdist.execution import SerialBackend
+from dpdist.inference.mixture import engine
 from dpdist.inference.mixture import momentum as rules
 from dpdist.inference.mixture.candidates import Candidates
 from dpdist.inference.mixture.engine import laps
@@ -101,6 +103,42 @@ def test_a_step_that_is_too_long_is_taken_back_and_momentum_begins_anew(monkeypa
         found.append(info.elbo)
     assert numbers == [0, 1, 2, 1, 2, 1, 2]
     assert found == plain.tolist()
+
+
+def test_a_step_that_loses_its_precision_is_taken_back(monkeypatch) -> None:
+    """As if every step further than coordinate ascent lost it: laps are those of coordinate ascent."""
+    rows = source_of(overlapping(1))
+    with monkeypatch.context() as never:
+        never.setattr(Momentum, "weight", 0.0)
+        plain = fixed(True, 3, max_laps=7).fit(rows).history_.elbo.to_numpy()
+
+    seen = engine.visit
+
+    def visit(partition, preparation, task, known):
+        if further[-1]:
+            raise PrecisionError("lost")
+        return seen(partition, preparation, task, known)
+
+    further, draft = [], engine._MixtureWork._draft
+
+    def drafted(self, state):
+        further.append(state.momentum is not None and state.momentum.weight > 0)
+        return draft(self, state)
+
+    monkeypatch.setattr(engine, "visit", visit)
+    monkeypatch.setattr(engine._MixtureWork, "_draft", drafted)
+    assert fixed(True, 3, max_laps=7).fit(rows).history_.elbo.to_numpy().tolist() == plain.tolist()
+    assert any(further)
+
+
+def test_only_a_plain_lap_tells_that_a_run_has_converged() -> None:
+    rows, weights = source_of(overlapping(1)), [0.0]
+    problem, state = begun(fixed(True), rows)
+    for after, _ in laps(problem, rows, state, SerialBackend()):
+        if after.quiet:
+            break
+        weights.append(after.momentum.weight)
+    assert max(weights) > 0.0 and weights[-1] == 0.0 and weights[-2] > 0.0
 
 
 def test_accepted_moves_end_momentum() -> None:

@@ -17,7 +17,7 @@ from dpdist.inference.moves.accept import Reason
 from dpdist.inference.moves.cooldown import Cooldown
 from dpdist.inference.schedules import Memoized
 from dpdist.inference.state import Record
-from dpdist.inference.topics import lap_moves
+from dpdist.inference.topics import lap_moves, seeking
 from dpdist.inference.topics import local_step as steps
 from dpdist.inference.topics.batches import ENTRIES, MOST, batches_that_pay
 from dpdist.inference.topics.births import seek_topics
@@ -242,7 +242,7 @@ def test_where_all_topics_are_replaced_births_are_sought_as_first_topics_are(mon
         return call
 
     for name in ("seek_first", "seek_topics"):
-        monkeypatch.setattr(lap_moves, name, spied(name, getattr(lap_moves, name)))
+        monkeypatch.setattr(seeking, name, spied(name, getattr(seeking, name)))
     for topics, births in ((1, 400), (9, 10)):
         plan = TopicPlan(births=births, sample=200)
         model = HDPTopicModel(initial_topics=topics, max_laps=5, schedule=Memoized(batches=1), learn=(), moves=plan)
@@ -252,17 +252,32 @@ def test_where_all_topics_are_replaced_births_are_sought_as_first_topics_are(mon
 
 
 def test_births_of_few_topics_are_sought_from_fewer_groups_once_they_were_refused(monkeypatch) -> None:
-    asked, seek = [], lap_moves.seek_first
+    asked, seek = [], seeking.seek_first
 
     def seen(model, documents, whole, topics, iterations, seed, fewer):
         asked.append((topics, iterations, fewer))
         return seek(model, documents, whole, topics, iterations, seed, fewer)
 
-    monkeypatch.setattr(lap_moves, "seek_first", seen)
+    monkeypatch.setattr(seeking, "seek_first", seen)
     plan = TopicPlan(births=100, sample=200)
     model = HDPTopicModel(initial_topics=4, max_laps=60, random_state=0, moves=plan).fit(blocks(4, 200))
     tried = [reason for kind, reason in zip(*proposals_of(model), strict=True) if kind == "birth"]
     assert asked[:2] == [(96, 5, False), (96, 1, True)] and len(tried) >= 2 and model.n_topics_ == 4
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_topics_that_join_several_are_found_though_none_found_afresh_are_better(seed: int) -> None:
+    """Ten topics find eight of twelve bars; hundreds in their place gain nothing in the laps that they are given."""
+    rng, side = np.random.default_rng(seed), 6
+    grid, lines = np.arange(side * side).reshape(side, side), np.zeros((2 * side, side * side))
+    for bar, words in enumerate([*grid, *grid.T]):
+        lines[bar, words] = 1 / side
+    shares = rng.dirichlet(np.full(2 * side, 0.15), size=600)
+    counts = np.stack([rng.multinomial(120, each @ lines) for each in shares])
+    topics = HDPTopicModel(initial_topics=10, random_state=0).fit(counts).components_
+    found = topics / topics.sum(axis=1, keepdims=True)
+    apart = np.abs(found[:, None] - lines).sum(axis=2) / 2
+    assert len(found) == 2 * side and apart.min(axis=1).max() < 0.1 and apart.min(axis=0).max() < 0.1
 
 
 def proposals_of(model: HDPTopicModel) -> tuple[list[str], list[str]]:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dpdist.core.errors import PrecisionError
 from dpdist.core.phases import Phase, phase
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition, Source, weight_of
@@ -79,7 +80,8 @@ class Work(ABC):
         return [None] * len(rows)
 
     def guard(self, state: State, sums: Sums) -> float:
-        """The bound of the sums, if a visit of the state may lower it and is then repeated; else minus infinity."""
+        """The bound of the sums, if a visit of the state may lower it or lose its precision, and is then repeated; else
+        minus infinity."""
         return -math.inf
 
     def cautious(self, state: State) -> State:
@@ -186,18 +188,22 @@ def _lap(work: Work, ground: _Ground, state: State, backend: Backend) -> Iterato
     for total in waiting[: len(state.order) - position]:
         _launch(work, ground, state, backend, position + len(under_way), total, under_way)
     while position < len(state.order):
-        ahead = position + len(under_way)
-        if ahead < len(state.order):
-            _launch(work, ground, state, backend, ahead, ledger.total(), under_way)
-        batch, ref, total = under_way.popleft()
-        seen = _added(backend, ref, ledger, batch)
-        before, bound = bound, work.guard(state, ledger.sums)
-        if bound < before:
+        batch, before, ahead = state.order[position], bound, position + len(under_way)
+        total = ledger.total() if ahead < len(state.order) else None
+        try:
+            if ahead < len(state.order):
+                _launch(work, ground, state, backend, ahead, total, under_way)
+            seen = _added(backend, under_way.popleft(), ledger)
+            bound = work.guard(state, ledger.sums)
+        except PrecisionError:
+            if before == -math.inf:
+                raise
+            bound = -math.inf
+        if bound < before:  # without look-ahead, so this batch started from the total above
             state = work.cautious(state)
             _launch(work, ground, state, backend, position, total, under_way)
-            seen = _added(backend, under_way.popleft()[1], ledger, batch)
+            seen = _added(backend, under_way.popleft(), ledger)
             bound = work.guard(state, ledger.sums)
-        del ref
         position += 1
         state = replace(
             state,
@@ -216,8 +222,9 @@ def _lap(work: Work, ground: _Ground, state: State, backend: Backend) -> Iterato
     yield end._replace(info=end.info._replace(seconds=time.perf_counter() - began))
 
 
-def _added(backend: Backend, ref: Ref[Any], ledger: Ledger, batch: int) -> Any:
+def _added(backend: Backend, visited: tuple[int, Ref[Any], Any], ledger: Ledger) -> Any:
     """The result of a visit, whose batch summary is added to the ledger."""
+    batch, ref, _ = visited
     seen = backend.fetch([ref])[0]
     with phase(Phase.SUMS):
         ledger.fold(batch, seen.batch_summary)

@@ -5,6 +5,7 @@ for state, info in laps(problem, source, state, backend): ...
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -183,7 +184,7 @@ class _MixtureWork(Work):
         step = _end(self._problem, backend, last, rows)
         small = serves(memo_bytes(self._problem, step.state, self._rows))
         goes_on = step.state.proposals and not self.schedule.lookahead and small
-        momentum = _momentum(self._problem.model, step) if goes_on else None
+        momentum = _momentum(self._problem, last.state, step) if goes_on else None
         step = step._replace(state=replace(step.state, momentum=momentum))
         start = step.state.start
         if start is None or not self._keeps(step.state):
@@ -234,7 +235,7 @@ def _end(problem: Problem, backend: Backend, last: Step, rows: float) -> Step:
     """The step of the last batch, completed by the end of the lap."""
     state, exact = last.state, last.exact
     before = problem.model.elbo(exact.summary, state.running.summary if state.running else None)
-    change = np.inf if state.elbo is None else abs(before - state.elbo)
+    change = _change(state, before)
     settled = bool(change < problem.tolerance * rows)
     candidates = _candidates(problem, state)
     if state.proposals:
@@ -252,7 +253,7 @@ def _end(problem: Problem, backend: Backend, last: Step, rows: float) -> Step:
         state.lap, dense, resting, changing
     ):
         candidates = None
-    quiet = resting and dense
+    quiet = resting and dense and not _extrapolated(state)
     following = next_lap(problem.schedule, problem.seed, following, elbo=elbo, quiet=quiet, candidates=candidates)
     info = Info(
         state.lap, elbo, before, rows, rows, len(following.ids), following.ids, total.counts, records, 0.0, total
@@ -264,11 +265,26 @@ def _end(problem: Problem, backend: Backend, last: Step, rows: float) -> Step:
     )
 
 
-def _momentum(model: Model, step: Step) -> Momentum:
-    """Momentum after the lap that `step` ended; it begins anew if the components have changed."""
+def _change(state: State, elbo: float) -> float:
+    """By how much the ELBO differs from that of the last lap end; infinity in the first lap."""
+    return math.inf if state.elbo is None else abs(elbo - state.elbo)
+
+
+def _extrapolated(state: State) -> bool:
+    """Whether this lap's posteriors went further than coordinate ascent, so that its bound may hardly change where that
+    of a plain lap would."""
+    return state.momentum is not None and state.momentum.weight > 0
+
+
+def _momentum(problem: Problem, state: State, step: Step) -> Momentum:
+    """Momentum after the lap of `state` that `step` ended.
+
+    It begins anew if the components have changed, or if the lap has settled, which a plain lap then confirms.
+    """
     assert step.info is not None, "the step ends a lap"
-    coefficients, carried = model.gradient(step.info.total.stats), step.state.momentum
-    if carried is None or any(record.reason.taken for record in step.info.records):
+    coefficients, carried = problem.model.gradient(step.info.total.stats), step.state.momentum
+    settled = _change(state, step.info.elbo_before_moves) < problem.tolerance * step.info.rows
+    if carried is None or settled or any(record.reason.taken for record in step.info.records):
         return Momentum.begun(coefficients)
     change = None if step.component_map is None else step.component_map.change
     return carried.after(coefficients, np.arange(len(coefficients)) if change is None else change.origins)

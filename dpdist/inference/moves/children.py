@@ -51,7 +51,7 @@ def seed_children(sample: SampledRows, children: int, seedings: int, rng: np.ran
     seeded = _seeded(seeding, children, seedings, rng)
     if seeded is None:
         return []
-    owned = np.concatenate(seeded, axis=1)[:, None] == np.arange(children - 1)[:, None]
+    owned = np.concatenate(seeded, axis=1)[:, None] == np.arange(children)[:, None]
     tried = seeding.stepped(seeding.children(owned * sample.weights[:, None, None]))
     ways = np.repeat(np.arange(len(seeded)), [owners.shape[1] for owners in seeded])
     return [tried[:, k] for k in _finalists(seeding.evidence(tried), ways, ALIKE * float(sample.weights.sum()))]
@@ -98,8 +98,8 @@ def _cut(seeding: _Seeding, scaled: Rows, cuts: int, seedings: int, rng: np.rand
 class _Seeding:
     """Sampled rows on which several seedings of children take their first step together.
 
-    A matrix product with a few columns costs little more than with one, so all seedings share theirs. The last child of
-    a seeding gets what the others leave.
+    A matrix product with a few columns costs little more than with one, so all seedings share theirs. Every child is
+    summed over its own rows: as the difference of the others from all rows, it could hold less than nothing.
     """
 
     sample: SampledRows
@@ -110,9 +110,8 @@ class _Seeding:
         return self.sample.logits(self.sample.model.family.coefficients(self.sample.total[None]).T)[:, 0]
 
     def children(self, resp: np.ndarray) -> np.ndarray:
-        """Statistics (M, S, F) of children; `resp` (n, M - 1, S) is weighted, without the last child."""
-        own = self.sample.sums(resp.reshape(len(resp), -1)).reshape(*resp.shape[1:], -1)
-        return np.concatenate([own, self.sample.total - own.sum(axis=0, keepdims=True)])
+        """Statistics (M, S, F) of children with weighted responsibilities `resp` (n, M, S)."""
+        return self.sample.sums(resp.reshape(len(resp), -1)).reshape(*resp.shape[1:], -1)
 
     def evidence(self, stats: np.ndarray) -> np.ndarray:
         """(S,) summed evidence of the children of each seeding, from their statistics (M, S, F)."""
@@ -125,6 +124,6 @@ class _Seeding:
         gaps = (gradient[:-1] - gradient[-1]).reshape(-1, stats.shape[2])
         logits = self.sample.logits(gaps).reshape(-1, len(stats) - 1, stats.shape[1])
         top = np.maximum(logits.max(axis=1, keepdims=True), 0.0)
-        shares = np.exp(logits - top)
-        all_shares = shares.sum(axis=1, keepdims=True) + np.exp(-top)
-        return self.children(shares * (self.sample.weights[:, None, None] / all_shares))
+        shares = np.concatenate([np.exp(logits - top), np.exp(-top)], axis=1)
+        shares *= self.sample.weights[:, None, None] / shares.sum(axis=1, keepdims=True)
+        return self.children(shares)

@@ -14,9 +14,10 @@ from dpdist.inference.state import Info, State
 from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary
 from dpdist.inference.topics.documents import PairSums
 from dpdist.inference.topics.kept import BatchDocuments, DocumentFiles, tokens_beside
-from dpdist.inference.topics.lap_moves import TopicLapMoves, take_topic_moves, wanted_documents, warm_start_of_removal
+from dpdist.inference.topics.lap_moves import TopicLapMoves, take_topic_moves, warm_start_of_removal
 from dpdist.inference.topics.local_step import TopicLocalStepTask, TopicSet, topic_local_step
 from dpdist.inference.topics.problem import PosteriorProblem
+from dpdist.inference.topics.seeking import wanted_documents
 from dpdist.inference.topics.summary import TOKENS, TopicSummary
 from dpdist.inference.topics.trials import TopicTrials
 from dpdist.models.families.base import Rows
@@ -34,7 +35,7 @@ def first_topic_state(problem: PosteriorProblem, source: Source, start: TopicSum
         topics,
         start=TopicBatchSummary(Measured(start, PairSums.zeros(0))),
         proposals=(TopicTrials(),),
-        sampling_probabilities=_sampling_probabilities(problem, TopicTrials(), source.shape[0]),
+        sampling_probabilities=_sampling_probabilities(problem, TopicTrials(), topics, source.shape[0]),
     )
 
 
@@ -94,7 +95,7 @@ class _TopicWork(Work):
             proposals=(after,),
             elbo=moves.elbo,
             quiet=settled and not moves.pending,
-            sampling_probabilities=_sampling_probabilities(problem, after, rows),
+            sampling_probabilities=_sampling_probabilities(problem, after, len(moves.ids), rows),
         )
         total = moves.total
         info = Info(
@@ -136,6 +137,9 @@ def _trials(state: State) -> TopicTrials:
     return trials
 
 
-def _sampling_probabilities(problem: PosteriorProblem, trials: TopicTrials, documents: float) -> np.ndarray:
+def _sampling_probabilities(
+    problem: PosteriorProblem, trials: TopicTrials, topics: int, documents: float
+) -> np.ndarray:
     """The probability with which a document joins the sample of a lap, (1,)."""
-    return np.array([min(1.0, 1.2 * wanted_documents(problem.plan, trials) / max(documents, 1))])
+    wanted = wanted_documents(problem.plan, trials, topics)
+    return np.array([min(1.0, 1.2 * wanted / max(documents, 1))])

@@ -16,22 +16,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import sparse
 
-from dpdist.core.randomness import generator
-from dpdist.core.threads import one_thread
 from dpdist.execution.base import Backend
 from dpdist.inference.moves.accept import Reason, may_overtake, reason_for
 from dpdist.inference.moves.cooldown import Cooldown, Cooldowns
 from dpdist.inference.state import Record
 from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary, united
-from dpdist.inference.topics.births import Seeds, seek_topics
+from dpdist.inference.topics.births import Seeds
 from dpdist.inference.topics.documents import NO_PAIRS, PairSums
-from dpdist.inference.topics.first import seek_first
 from dpdist.inference.topics.hyperparameters import learned
 from dpdist.inference.topics.merges import ROUNDING, judge_merges, propose_pairs
 from dpdist.inference.topics.model import TopicModel
 from dpdist.inference.topics.problem import PosteriorProblem, TopicPlan
+from dpdist.inference.topics.seeking import may_seek, seek_new
 from dpdist.inference.topics.summary import LOG_PI, TopicSummary, without_topics
 from dpdist.inference.topics.trials import Merging, TopicMap, TopicTrials
 from dpdist.models.families.base import Rows
@@ -39,8 +36,6 @@ from dpdist.models.families.base import Rows
 _NONE = np.zeros(0, dtype=np.int64)
 #: If a lap changes the learned eta by more than this share, topics are still forming and no moves are tried.
 _FORMING = 0.1
-#: New topics searched for when there are many already.
-_SOUGHT = 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +167,8 @@ def take_topic_moves(
     tried, warm_start = _tried_next(topics, trials, judged, forming)
     then = None if following is None else _candidate_model(problem, judged, following, tried)
     after = replace(tried, model=following, candidate_model=then, cooldowns=Cooldowns.of(cooldowns))
-    pending = len(best.merging.chosen) or after.kind or _may_seek(problem.plan, after) or forming or accepted
+    seeking = may_seek(problem.plan, after, len(best.ids))
+    pending = len(best.merging.chosen) or after.kind or seeking or forming or accepted
     fitted_on = None if judged.fitted_on is None else judged.fitted_on.merging
     return TopicLapMoves(
         component_map=TopicMap(accepted, best.merging, fitted_on, after),
@@ -290,10 +286,6 @@ def _refusals(trials: TopicTrials, reason: Reason | None, changed: bool) -> Topi
     return TopicTrials(births_refused=births, deletes_refused=deletes)
 
 
-def _may_seek(plan: TopicPlan, trials: TopicTrials) -> bool:
-    return plan.birth and trials.births_refused < plan.tries
-
-
 def _pairs(plan: TopicPlan, words: np.ndarray, lap: int) -> np.ndarray:
     """Each topic paired with one of its partners, a different one in each lap."""
     return propose_pairs(words, lap % plan.partners) if plan.merge and plan.partners else NO_PAIRS
@@ -308,7 +300,7 @@ def _next_trials(topics: _Topics, refused: TopicTrials) -> tuple[TopicTrials, To
     plan, total = topics.problem.plan, topics.total
     trials = replace(refused, pairs=_pairs(plan, total.words, topics.lap))
     removed = _to_remove(plan, total, topics.ids, topics.cooldowns, max(refused.deletes_refused, 0))
-    seeking = topics.sample is not None and _may_seek(plan, refused)
+    seeking = topics.sample is not None and may_seek(plan, refused, len(topics.ids))
     if seeking and (refused.births_refused <= refused.deletes_refused or not len(removed)):
         seeds = _seek(topics, refused.births_refused)
         if seeds is not None:
@@ -345,24 +337,8 @@ def _to_remove(
 def _seek(topics: _Topics, refused: int) -> Seeds | None:
     """New topics from the sample, fewer after each refusal; None if none are found."""
     columns = ([topics.problem], [topics.total], [topics.sample], [refused], [topics.lap])
-    seeds: Seeds = topics.backend.fetch(topics.backend.map(_seek_task, *columns))[0]
+    seeds: Seeds = topics.backend.fetch(topics.backend.map(seek_new, *columns))[0]
     return seeds if len(seeds) else None
-
-
-def _seek_task(problem: PosteriorProblem, total: TopicSummary, sample: Rows, refused: int, lap: int) -> Seeds:
-    plan, topics = problem.plan, len(total.entropy)
-    rng = generator(problem.seed, "seek topics", lap)
-    sought = max(plan.births - topics, min(plan.births, _SOUGHT))
-    with one_thread():
-        if 4 * topics > sought:
-            wanted, replaced = max(1, sought >> refused), max(1, sought // 4 >> refused)
-            return seek_topics(problem.model, total, sample, total.totals, wanted, plan.iterations, rng, replaced)[0]
-        order, seed = rng.permutation(sample.shape[0]), int(rng.integers(2**31))
-        shuffled = sparse.csr_array(sample[order], dtype=np.float64)
-        again = refused > 0  # keep groups of words as they are; iterations blur them
-        iterations = 1 if again else plan.iterations
-        found, _ = seek_first(problem.model, shuffled, total.totals, sought, iterations, seed, fewer=again)
-        return replace(found, replaced=np.arange(topics, dtype=np.int64))
 
 
 def warm_start_of(kept: np.ndarray, seeds: Seeds) -> TopicSummary:
@@ -389,8 +365,3 @@ def _warm_start(total: TopicSummary, trials: TopicTrials, candidate: TopicSummar
     """Sums of candidates, and zeros for the current topics, which need no warm start."""
     current = Measured(TopicSummary.zeros(*total.words.shape), PairSums.zeros(len(trials.pairs)))
     return TopicBatchSummary(current, Measured(candidate, PairSums.zeros(len(trials.candidate_pairs))))
-
-
-def wanted_documents(plan: TopicPlan, trials: TopicTrials) -> int:
-    """Number of documents to draw in a lap, in which new topics are searched for at its end."""
-    return plan.sample if _may_seek(plan, trials) else 0

@@ -56,14 +56,16 @@ class TopicPlan:
         400,
         COUNT,
         "Largest number of new topics sought at once. The number of topics in use is subtracted, but at least 50 are "
-        "sought (or births, if that is less). They replace at most a quarter as many topics.",
+        "sought (or births, if that is less). They replace at most a quarter as many topics; if there are fewer topics "
+        "than that, they replace all, and after these births were refused a quarter of the topics.",
     )
     sample: int = setting(1000, COUNT, "Number of documents in which new topics are sought.")
     iterations: int = setting(5, COUNT, "Number of iterations of batch inference on that sample.")
     tries: int = setting(
         2,
         whole(0),
-        "Number of births refused in a row after which no more are tried until topics change; the same for deletes.",
+        "Number of births refused in a row after which no more are tried until topics change, except for one that "
+        "replaces some of few topics; the same for deletes.",
     )
     refine: int = setting(
         6,

@@ -185,6 +185,11 @@ def is_sparse(rows: Rows) -> TypeGuard[sparse.csr_array]:
     return bool(sparse.issparse(rows))
 
 
+def computable(rows: np.ndarray, dtype: type) -> np.ndarray:
+    """Rows in a type whose products neither wrap nor lose what features of `dtype` hold: float64 or that type."""
+    return rows if rows.dtype in (np.float64, dtype) else rows.astype(np.float64)
+
+
 def dense_rows(rows: Rows) -> np.ndarray:
     """Rows as a NumPy array."""
     return rows.toarray() if is_sparse(rows) else rows

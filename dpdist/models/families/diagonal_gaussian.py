@@ -19,7 +19,7 @@ from dpdist.core.errors import PrecisionError
 from dpdist.kernels import diagonal
 from dpdist.kernels.jit import contiguous
 from dpdist.kernels.sequential_diagonal import log_factor_sums
-from dpdist.models.families.base import Family, Features, Moments, Rows
+from dpdist.models.families.base import Family, Features, Moments, Rows, computable
 from dpdist.models.families.empirical import FREEDOM, PRECISION, most_evident
 from dpdist.models.families.wishart import ROUNDED, precise
 from dpdist.models.hyperparameters import Each, EachPositive, Lone, LoneCount, filled, with_free
@@ -88,8 +88,9 @@ class DiagonalGaussian(Family):
     def features(self, rows: Rows, dtype: type = np.float64) -> np.ndarray:
         count, dimension = rows.shape
         features = np.empty((count, 2 * dimension + 1), dtype)
-        np.multiply(rows, rows, out=features[:, :dimension], casting="same_kind")
-        features[:, dimension:-1] = rows
+        values = computable(rows, dtype)
+        np.multiply(values, values, out=features[:, :dimension], casting="same_kind")
+        features[:, dimension:-1] = values
         features[:, -1] = 1
         return features
 

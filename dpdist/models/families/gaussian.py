@@ -19,7 +19,7 @@ from dpdist.kernels import wishart as compiled
 from dpdist.kernels.jit import contiguous
 from dpdist.kernels.packed import pack_quadratic, packed_diagonal, packed_width
 from dpdist.models.families import wishart
-from dpdist.models.families.base import Features, Moments, Rows
+from dpdist.models.families.base import Features, Moments, Rows, computable
 from dpdist.models.families.empirical import FREEDOM, PRECISION, most_evident
 from dpdist.models.families.wishart import Scale, WishartFamily
 from dpdist.models.hyperparameters import Each, Lone, LoneCount, filled, with_free
@@ -89,7 +89,7 @@ class Gaussian(WishartFamily[NormalWishart]):
     def features(self, rows: Rows, dtype: type = np.float64) -> np.ndarray:
         count, dimension = rows.shape
         features = np.empty((count, packed_width(dimension) + dimension + 1), dtype)
-        pack_quadratic(rows, features)
+        pack_quadratic(computable(rows, dtype), features)
         features[:, -dimension - 1 : -1] = rows
         features[:, -1] = 1
         return features

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpdist.core.errors import PrecisionError
-from dpdist.models.families.base import Family, Features, Moments, Rows
+from dpdist.models.families.base import Family, Features, Moments, Rows, computable
 from dpdist.models.families.wishart import precise
 from dpdist.models.hyperparameters import Each, Lone, filled
 
@@ -51,8 +51,9 @@ class IsotropicGaussian(Family):
 
     def features(self, rows: Rows, dtype: type = np.float64) -> np.ndarray:
         features = np.empty((rows.shape[0], rows.shape[1] + 2), dtype)
-        features[:, 0] = np.einsum("nd,nd->n", rows, rows)
-        features[:, 1:-1] = rows
+        values = computable(rows, dtype)
+        features[:, 0] = np.einsum("nd,nd->n", values, values)
+        features[:, 1:-1] = values
         features[:, -1] = 1
         return features
 

@@ -44,7 +44,7 @@ class Scale(Hyperparameter[npt.ArrayLike, np.ndarray]):
         array = np.asarray(value, dtype=np.float64)
         if array.ndim == 0 or array.shape == (dimension,):
             array = np.diag(np.broadcast_to(array, (dimension,)))
-        if array.shape != (dimension, dimension) or not np.allclose(array, array.T):
+        if array.shape != (dimension, dimension) or not _symmetric(array):
             raise InputError(
                 f"scale should be a number, {dimension} numbers or a symmetric {dimension}x{dimension} matrix; "
                 f"got {shown(value)}."
@@ -52,7 +52,13 @@ class Scale(Hyperparameter[npt.ArrayLike, np.ndarray]):
         least = np.linalg.eigvalsh(array)[0]
         if not least > 0:
             raise InputError(f"scale should be positive definite; got {shown(value)}, with an eigenvalue of {least:g}.")
-        return array
+        return np.asarray(array / 2 + array.T / 2)
+
+
+def _symmetric(array: np.ndarray) -> bool:
+    """Whether a square matrix is symmetric but for rounding, in any units of its columns."""
+    spread = np.sqrt(np.abs(np.diagonal(array)))
+    return bool((np.abs(array - array.T) <= 1e-8 * np.outer(spread, spread)).all())
 
 
 def turned(scale: np.ndarray, axes: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from dpdist.kernels import wishart as compiled
 from dpdist.kernels.jit import contiguous
 from dpdist.kernels.packed import pack_quadratic, packed_width
 from dpdist.models.families import wishart
-from dpdist.models.families.base import Features, Moments, Rows, fill_zeros
+from dpdist.models.families.base import Features, Moments, Rows, computable, fill_zeros
 from dpdist.models.families.empirical import FREEDOM, most_evident
 from dpdist.models.families.wishart import Scale, WishartFamily
 from dpdist.models.hyperparameters import LoneCount, with_free
@@ -68,7 +68,7 @@ class ZeroMeanGaussian(WishartFamily[Wishart]):
 
     def features(self, rows: Rows, dtype: type = np.float64) -> np.ndarray:
         features: np.ndarray = np.empty((rows.shape[0], packed_width(rows.shape[1]) + 1), dtype)
-        pack_quadratic(rows, features)
+        pack_quadratic(computable(rows, dtype), features)
         features[:, -1] = 1
         return features
 
