@@ -33,7 +33,7 @@ for place, document in zip(axes, counts, strict=False):
 # %%
 # Counts may be sparse; a corpus on disk is given by its path.
 
-model = dpdist.HDPTopicModel(random_state=0, max_laps=30).fit(sparse.csr_array(counts))
+model = dpdist.HDPTopicModel(initial_topics=50, random_state=0).fit(sparse.csr_array(counts))
 print(f"{model.n_topics_} topics after {model.n_iter_} laps")
 
 figure, axes = plt.subplots(2, 6, figsize=(6, 2.2))
