@@ -208,7 +208,7 @@ PARTS: list[Any] = [
     Sampling(5, 6, 7),
     TransformPlan(True, True, 3),
     TopicPlan(False, False, False, 5, 6, 7, 8, 9, 10, 11),
-    OnlinePlan(False, False, False, 3, 4, 0.5, 5, 6, False, 7, 0.5, 70, "free"),
+    OnlinePlan(False, False, False, 3, 4, 0.5, 5, 6, False, 7, 0.5, 70),
     Effort(0.25, 7, False),
 ]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import pytest
@@ -32,7 +31,7 @@ from dpdist.inference.topics.model import TopicModel, point_elbo, point_posterio
 from dpdist.inference.topics.online_deletes import Without, apply_delete, fit_without, judge_deletes
 from dpdist.inference.topics.online_engine import partial_step
 from dpdist.inference.topics.online_splits import Restriction, judge_splits
-from dpdist.inference.topics.restricted import Free, Restricted, Shared
+from dpdist.inference.topics.restricted import cut_tokens, divide_tokens
 from dpdist.inference.topics.summary import TopicSummary
 from dpdist.inference.topics.trials import Merging
 from tests.cases import online_bits
@@ -186,14 +185,11 @@ def test_what_documents_contribute_to_a_merge_is_the_change_of_the_bound_of_each
     check(parts[1] + parts[2], brute, 60, 240.0)
 
 
-@pytest.mark.parametrize("free", [False, True])
-def test_what_documents_contribute_to_a_split_is_the_change_of_the_bound_of_each_alone(free: bool) -> None:
+def test_what_documents_contribute_to_a_split_is_the_change_of_the_bound_of_each_alone() -> None:
     case, scale = splitting(), 4.0
     model, words = case.model, case.state.words
-    form: Restricted = Free(0.3, words) if free else Shared(0.1 * scale)
-    tokens = case.cut(form)
-    orders = tuple(form.order(model, words, split) for split in case.begun)
-    restriction, errors = Restriction(model, case.state, form, SerialBackend(), [tokens], scale, 60 * scale), 1.5
+    tokens, posteriors, errors = case.cut(), case.posteriors(), 1.5
+    restriction = Restriction(model, case.state, 0.1 * scale, SerialBackend(), [tokens], scale, 60 * scale)
     splits = restriction.refined(case.begun, 1, errors)
     posterior, topics = point_posterior(model, words, case.state.weights), np.array([1, 2])
     held, brute = case.measured.topics, list[list[float]]()
@@ -201,13 +197,12 @@ def test_what_documents_contribute_to_a_split_is_the_change_of_the_bound_of_each
     for j in range(60):
         own = replace(case.measured, topics=held.part(j, j + 1))
         partition = ArraySource(case.base.counts[[j]]).partitions[0]
-        halves = form.divide(
-            form.cut(partition, own, posterior, Merging(NO_PAIRS, NO_CHOICE, np.arange(3)), topics), orders, True
-        )
+        still = Merging(NO_PAIRS, NO_CHOICE, np.arange(3))
+        halves = divide_tokens(cut_tokens(partition, own, posterior, still, topics), posteriors, True)
         brute.append(
             [change_of(model, words, *each) for each in zip(splits, halves.words, halves.totals[:, 0], strict=True)]
         )
-    found = split_contributions(form.alone, form.divide, tokens, orders, split_logs(model, words, splits))
+    found = split_contributions(tokens, posteriors, split_logs(model, words, splits))
     check(found, np.array(brute), 60, 240.0)
     np.testing.assert_allclose([split.doubt for split in splits], errors * found.standard_errors(60, 240.0), rtol=1e-9)
     constant = [gain_of(model, words, split, 0 * split.words) for split in splits]
@@ -278,12 +273,9 @@ def test_merges_and_splits_are_refused_where_doubts_are_larger_than_gains() -> N
     assert reasons == {0: Reason.ACCEPTED, 1: Reason.UNCERTAIN}
 
 
-@pytest.mark.parametrize("restricted", ["shared", "free"])
-def test_a_step_with_all_documents_has_no_doubts_and_with_some_accepts_less(
-    restricted: Literal["shared", "free"],
-) -> None:
+def test_a_step_with_all_documents_has_no_doubts_and_with_some_accepts_less() -> None:
     model, state, _, _ = doubled(4)
-    documents, plan = corpus(4), OnlinePlan(splits=6, merges=100, merge_rate=1.0, iterations=4, restricted=restricted)
+    documents, plan = corpus(4), OnlinePlan(splits=6, merges=100, merge_rate=1.0, iterations=4)
     problem = replace(problem_of(documents, plan), model=model)
     sure = replace(problem, plan=replace(plan, confidence=0.999999))
     whole = [partial_step(each, documents, 60.0, state) for each in (problem, sure)]

@@ -97,12 +97,12 @@ TOPICS: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {
             "weights": "point",
             "schedule": {"name": "stochastic", "batches": 3, "delay": 2.0, "forgetting": 0.75},
-            "moves": {"name": "point", "merges": 3, "lasting": False, "restricted": "free", "confidence": 0.9},
+            "moves": {"name": "point", "merges": 3, "lasting": False, "confidence": 0.9},
         },
         {
             "weights": "point",
             "schedule": schedules.Stochastic(3, 0, 2.0, 0.75),
-            "moves": dpdist.OnlinePlan(merges=3, lasting=False, restricted="free", confidence=0.9),
+            "moves": dpdist.OnlinePlan(merges=3, lasting=False, confidence=0.9),
         },
     ),
     ({"moves": {"birth": False, "partners": 7}}, {"moves": dpdist.TopicPlan(birth=False, partners=7)}),

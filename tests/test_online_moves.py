@@ -38,7 +38,7 @@ from dpdist.inference.topics.online_splits import (
     with_split,
 )
 from dpdist.inference.topics.problem import NO_MOVES, OnlinePlan, PointProblem, TopicProblem
-from dpdist.inference.topics.restricted import Free, Restricted, Shared, Split, cut_tokens
+from dpdist.inference.topics.restricted import Split, cut_tokens, divide_tokens, divided_words
 from dpdist.inference.topics.summary import LOG_PI, TopicSummary
 from dpdist.inference.topics.trials import Merging
 from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess
@@ -267,31 +267,26 @@ def test_halves_begin_as_the_past_and_the_mini_batch_which_are_the_topic() -> No
         assert split.weights.sum() == pytest.approx(after.weights[split.topic])
 
 
-def iterated(given: Splitting, form: Restricted, begun: list[Split], iterations: int, scale: float) -> list[Split]:
-    tokens, backend = [given.cut(form)], SerialBackend()
-    return Restriction(given.model, given.state, form, backend, tokens, scale, 60 * scale).refined(begun, iterations)
+def iterated(given: Splitting, smoothing: float, begun: list[Split], iterations: int, scale: float) -> list[Split]:
+    restriction = Restriction(given.model, given.state, smoothing, SerialBackend(), [given.cut()], scale, 60 * scale)
+    return restriction.refined(begun, iterations)
 
 
-@pytest.mark.parametrize("free", [False, True])
-def test_an_iteration_divides_tokens_then_lambda_then_the_weights_that_raise_the_bound_most(free: bool) -> None:
+def test_an_iteration_divides_tokens_then_lambda_then_the_weights_that_raise_the_bound_most() -> None:
     given, scale = splitting(), 3.0
     given.begun = [replace(split, weights=split.weights.sum() * np.array([0.15, 0.85])) for split in given.begun]
-    form: Restricted = Free(0.3, given.state.words) if free else Shared(0.1 * scale)
-    halves = form.divide(given.cut(form), orders_of(given, form), False).scaled(scale)
+    smoothing = 0.1 * scale
+    halves = divide_tokens(given.cut(), given.posteriors(), False).scaled(scale)
     once = []
     for split, words, log_theta, totals in zip(given.begun, halves.words, halves.log_theta, halves.totals, strict=True):
         weights = best_halves(0.7 * split.weights, log_theta, totals[1], 60 * scale) / 0.7
-        once.append(replace(split, words=form.update(given.state.words, split, words), weights=weights))
-    two, composed = iterated(given, form, given.begun, 2, scale), iterated(given, form, once, 1, scale)
+        once.append(replace(split, words=divided_words(given.state.words, split, words, smoothing), weights=weights))
+    two, composed = iterated(given, smoothing, given.begun, 2, scale), iterated(given, smoothing, once, 1, scale)
     for one, other, begun in zip(two, composed, given.begun, strict=True):
         assert abs(one.weights - begun.weights).max() > 1e-3
         np.testing.assert_allclose(one.weights, other.weights, rtol=1e-6)
         np.testing.assert_allclose(one.words, other.words, rtol=1e-5, atol=1e-5)
         assert one.gain == pytest.approx(other.gain, rel=1e-5)
-
-
-def orders_of(given: Splitting, form: Restricted) -> tuple[object, ...]:
-    return tuple(form.order(given.model, given.state.words, split) for split in given.begun)
 
 
 def best_halves(prior: np.ndarray, log_theta: np.ndarray, used: float, documents: float) -> np.ndarray:
@@ -317,9 +312,7 @@ def best_halves(prior: np.ndarray, log_theta: np.ndarray, used: float, documents
 @pytest.mark.parametrize("seed", [6, 7, 8])
 def test_gains_rise_with_refinement(seed: int) -> None:
     given = splitting(seed)
-    gains = np.array(
-        [[split.gain for split in iterated(given, Shared(0.1), given.begun, n, 1.0)] for n in (1, 2, 5, 20)]
-    )
+    gains = np.array([[split.gain for split in iterated(given, 0.1, given.begun, n, 1.0)] for n in (1, 2, 5, 20)])
     assert (gains[1] > gains[0]).all() and (gains[2] > gains[1]).all() and (gains[3] > gains[1] + 5).all()
 
 
@@ -392,14 +385,13 @@ def check_step(before: OnlineState, after: OnlineState, records: Sequence[Record
     assert after.weights.sum() == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("restricted", ["shared", "free"])
 @pytest.mark.parametrize(("topics", "bound"), [(2, 5), (30, 12), (12, 12)])
-def test_the_number_of_topics_keeps_its_bound_after_every_step(restricted: Any, topics: int, bound: int) -> None:
+def test_the_number_of_topics_keeps_its_bound_after_every_step(topics: int, bound: int) -> None:
     _, documents = bars(400)
     model, rng = TopicModel(100, 0.1, HierarchicalDirichletProcess(1.0, 1.0)), np.random.default_rng(1)
     words = rng.gamma(1.0, 1000.0 / topics, size=(100, topics))
     state = OnlineState(words, np.full(topics + 1, 1 / (topics + 1)), 0, np.arange(topics), topics)
-    plan = OnlinePlan(iterations=4, max_topics=bound, restricted=restricted)
+    plan = OnlinePlan(iterations=4, max_topics=bound)
     problem = TopicProblem(model, "point", Stochastic(4, forgetting=0.5), plan, Effort(1e-2, 50))
     reasons, sizes = set[Reason](), list[int]()
     for step in first(online_steps(problem, ArraySource(documents, partition_rows=100), state, SerialBackend()), 8):

@@ -429,7 +429,6 @@ name = "point"
 splits = 3
 merges = 5
 iterations = 5
-restricted = "shared"
 """
 VOCABULARY = [f"word{w}" for w in range(WORDS)]
 

@@ -6,7 +6,6 @@ import itertools
 import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -24,14 +23,15 @@ from dpdist.inference.topics.batch_summary import Measured
 from dpdist.inference.topics.documents import DocumentTopics, Effort, local_step
 from dpdist.inference.topics.hyperparameters import LEARNABLE, best_pseudocount, best_values
 from dpdist.inference.topics.merges import judge_online_merges
-from dpdist.inference.topics.model import TopicModel, point_elbo, point_posterior, word_values
+from dpdist.inference.topics.model import TopicModel, TopicPosterior, point_elbo, point_posterior, word_values
 from dpdist.inference.topics.online import OnlineState, first_online_state, updated, with_learned
 from dpdist.inference.topics.online_engine import OnlineStep, batch_steps, online_steps, partial_step
 from dpdist.inference.topics.online_splits import Restriction, judge_splits, with_split
 from dpdist.inference.topics.problem import NO_MOVES, OnlinePlan, PointProblem, TopicProblem
-from dpdist.inference.topics.restricted import Free, Restricted, Shared, Split
+from dpdist.inference.topics.restricted import Split, cut_tokens
 from dpdist.inference.topics.summary import LOG_PI, TopicSummary
 from dpdist.inference.topics.trials import Merging
+from dpdist.kernels.sequential_counts import Sparse
 from dpdist.kernels.topic_updates import AFTER, EVERY, KEPT, STEADIEST
 from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess
 from dpdist.models.allocations.point_weights import PointWeights
@@ -216,8 +216,6 @@ def test_mini_batches_that_do_not_fit_are_refused() -> None:
         partial_step(problem, documents, 10, state)
     with pytest.raises(InputError, match="iterations of OnlinePlan should be a whole number of at least 1; got 0"):
         OnlinePlan(iterations=0)
-    with pytest.raises(InputError, match="'shared' or 'free'; got 'tied'"):
-        OnlinePlan(restricted="tied")  # type: ignore[arg-type]
 
 
 def test_a_topic_that_the_mini_batch_does_not_use_is_kept_for_the_words_it_remembers() -> None:
@@ -274,27 +272,11 @@ def divided(
     return last, tokens @ last
 
 
-def shared_afresh(
-    tokens: np.ndarray, others: np.ndarray, log_phi: np.ndarray, pulls: np.ndarray, prior: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """The free restricted local step on one document, spelt out: shares (n, K + 1), the two topics last, and theta."""
-
-    def shares(pull: np.ndarray) -> np.ndarray:
-        logs = np.column_stack([others, log_phi + pull])
-        found = np.exp(logs - logs.max(axis=1, keepdims=True))
-        return np.asarray(found / found.sum(axis=1, keepdims=True))
-
-    taken = settled(lambda held: tokens @ shares(psi(prior + held))[:, -2:], tokens @ shares(pulls)[:, -2:])
-    last = shares(psi(prior + taken))
-    return last, prior + tokens @ last[:, -2:]
-
-
 @dataclass
 class Splitting:
     """Sixty documents with three topics, the last two of which are to be split.
 
-    `base` has responsibilities as tokens are cut: updated once more from where documents are. `logs` are, by document,
-    E log phi and psi(theta) of their words' topics (n, K), minus infinity for topics that they do not use.
+    `base` has responsibilities as tokens are cut: updated once more from where documents are.
     """
 
     model: TopicModel
@@ -303,17 +285,21 @@ class Splitting:
     partition: Partition
     begun: list[Split]
     base: Fitted
-    logs: list[np.ndarray]
 
-    def cut(self, form: Restricted) -> tuple[Any, ...]:
+    def cut(self) -> tuple[Sparse, ...]:
         still = Merging(np.zeros((0, 2), dtype=np.int64), np.zeros(0, dtype=np.intp), np.arange(3))
         posterior = point_posterior(self.model, self.state.words, self.state.weights)
-        return form.cut(self.partition, self.measured, posterior, still, np.array([1, 2], dtype=np.int64))
+        return cut_tokens(self.partition, self.measured, posterior, still, np.array([1, 2], dtype=np.int64))
 
-    def refined(self, form: Restricted, scale: float) -> Split:
+    def posteriors(self) -> tuple[TopicPosterior, ...]:
+        """Of the halves of each split."""
+        return tuple(point_posterior(self.model, split.words, split.weights) for split in self.begun)
+
+    def refined(self, smoothing: float, scale: float) -> Split:
         """The second split after one restricted iteration."""
-        tokens, backend = [self.cut(form)], SerialBackend()
-        return Restriction(self.model, self.state, form, backend, tokens, scale, 60 * scale).refined(self.begun, 1)[1]
+        tokens, backend = [self.cut()], SerialBackend()
+        restriction = Restriction(self.model, self.state, smoothing, backend, tokens, scale, 60 * scale)
+        return restriction.refined(self.begun, 1)[1]
 
     def gain(self, split: Split, after: Fitted, scale: float) -> tuple[float, float]:
         """Change of the bound by the split when documents are as in `after`, and the bound before."""
@@ -334,15 +320,14 @@ def splitting(seed: int = 6) -> Splitting:
     halves = [state.words[:, [k, k]] * rng.dirichlet(np.ones(2), size=40) for k in (1, 2)]
     begun = [Split(k, words, state.weights[k] * np.array([0.4, 0.6])) for k, words in zip((1, 2), halves, strict=True)]
     held = measured.topics.matrix(3).toarray()
-    base, logs = Fitted(documents, [], posterior.prior + np.pad(held, ((0, 0), (0, 1)))), []
+    base = Fitted(documents, [], posterior.prior + np.pad(held, ((0, 0), (0, 1))))
     for j in range(60):
         row = documents[[j]]
-        logs.append(
-            log_phi_of(model, state.words)[row.indices] + np.where(held[j] > 0, psi(base.theta[j, :-1]), -np.inf)
-        )
-        r = np.exp(logs[j] - logs[j].max(axis=1, keepdims=True))
+        pulls = np.where(held[j] > 0, psi(base.theta[j, :-1]), -np.inf)
+        logs = log_phi_of(model, state.words)[row.indices] + pulls
+        r = np.exp(logs - logs.max(axis=1, keepdims=True))
         base.resp.append(r / r.sum(axis=1, keepdims=True))
-    return Splitting(model, state, measured, ArraySource(documents).partitions[0], begun, base, logs)
+    return Splitting(model, state, measured, ArraySource(documents).partitions[0], begun, base)
 
 
 def log_phi_of(model: TopicModel, words: np.ndarray) -> np.ndarray:
@@ -355,7 +340,7 @@ def test_the_gain_of_a_split_is_the_change_of_the_recomputed_bound(scale: float)
     given = splitting()
     model, state, base = given.model, given.state, given.base
     alpha, documents = model.allocation.document_concentration, base.counts
-    split = given.refined(Shared(scale / 2), scale)
+    split = given.refined(scale / 2, scale)
     base.theta[:] = alpha * state.weights
     after = Fitted(documents, [], alpha * with_split(state.weights, 2, split.weights) + np.zeros((60, 5)))
     weights = point_posterior(model, given.begun[1].words, given.begun[1].weights).weights
@@ -375,56 +360,13 @@ def test_the_gain_of_a_split_is_the_change_of_the_recomputed_bound(scale: float)
     assert chosen == ([0] if gain > 0 else [])
 
 
-@pytest.mark.parametrize("scale", [1.0, 5.0])
-def test_the_gain_of_a_free_split_is_that_of_the_bound_with_tokens_shared_out_afresh(scale: float) -> None:
-    given = splitting()
-    model, state, base, begun = given.model, given.state, given.base, given.begun[1]
-    prior = model.allocation.document_concentration * begun.weights
-    split = given.refined(Free(0.3, state.words), scale)
-    after = Fitted(base.counts, [], np.insert(base.theta, 3, 0.0, axis=1))
-    for j, (logs, r) in enumerate(zip(given.logs, base.resp, strict=True)):
-        row = base.counts[[j]]
-        used = base.theta[j, 2] > prior.sum()
-        pulls = np.log(prior / prior.sum()) + psi(base.theta[j, 2])
-        log_phi = np.where(used, log_phi_of(model, begun.words)[row.indices], -np.inf)
-        resp, theta = shared_afresh(row.data, logs[:, :2], log_phi, pulls, prior)
-        after.resp.append(resp if used else np.insert(r, 3, 0.0, axis=1))
-        after.theta[j, 2:4] = theta if used else prior
-        base.theta[j, 2] = prior.sum() + row.data @ r[:, 2]
-    seen = scale * after.summary(np.ones(5)).words[:, 2:]
-    moved = seen.sum(axis=1) - scale * base.summary(np.ones(4)).words[:, 2]
-    assert abs(moved).max() > 0.1  # tokens come from other topics, or go to them
-    np.testing.assert_allclose(split.words[:, 0], 0.7 * state.words[:, 2] + 0.3 * seen[:, 0], rtol=1e-9)
-    np.testing.assert_allclose(split.words[:, 1], 0.3 * seen[:, 1], rtol=1e-9)
-    gain, bound = given.gain(split, after, scale)
-    judged = judge_splits(model, state.weights, [split], 10, 0.0)[1]
-    assert judged[0].gain == pytest.approx(gain, abs=1e-9 * abs(bound))
-
-
-def test_documents_that_use_one_topic_are_divided_alike_in_both_forms() -> None:
-    given = splitting()
-    given.measured = replace(given.measured, topics=given.measured.topics.renamed(np.array([-1, -1, 2])))
-    shared, free = Shared(0.1), Free(0.3, given.state.words)
-    found = [
-        form.divide(
-            given.cut(form), tuple(form.order(given.model, given.state.words, split) for split in given.begun), True
-        )
-        for form in (shared, free)
-    ]
-    for name in ("words", "log_theta", "totals"):
-        one, other = (getattr(halves, name)[1] for halves in found)
-        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
-    assert found[0].words[1].sum() > 100 and not found[1].words[0].any()
-
-
-@pytest.mark.parametrize("restricted", ["shared", "free"])
-def test_a_topic_that_is_two_is_split_in_them_and_one_that_is_one_is_not(restricted: Literal["shared", "free"]) -> None:
+def test_a_topic_that_is_two_is_split_in_them_and_one_that_is_one_is_not() -> None:
     rng = np.random.default_rng(0)
     topics = np.zeros((3, 30))
     topics[0, :10], topics[1, 10:20], topics[2, 20:] = 0.1, 0.1, 0.1
     shares = rng.dirichlet(np.full(3, 0.2), size=400)
     documents = sparse.csr_array(np.array([rng.multinomial(60, share @ topics) for share in shares]).astype(float))
-    plan = OnlinePlan(merge=False, delete=False, restricted=restricted)
+    plan = OnlinePlan(merge=False, delete=False)
     problem = TopicProblem(TopicModel(30, 0.1, HierarchicalDirichletProcess(1.0, 0.5)), "point", Stochastic(4), plan)
     words = np.stack([topics[0] + topics[1], topics[2]], axis=1) * 8000.0
     words += rng.gamma(1.0, 100.0, size=words.shape)
@@ -433,7 +375,7 @@ def test_a_topic_that_is_two_is_split_in_them_and_one_that_is_one_is_not(restric
     last = first(online_steps(problem, source, state, SerialBackend()), 8)[-1].state
     unit = last.words / np.linalg.norm(last.words, axis=0)
     assert last.ids.tolist() == list(range(len(last.ids))) and last.next_id == len(last.ids) >= 3
-    assert len(last.ids) == 3 or restricted == "free"  # in which topics take the same tokens from one another
+    assert len(last.ids) == 3
     assert ((topics / np.linalg.norm(topics, axis=1, keepdims=True)) @ unit).max(axis=1).min() > 0.98
 
 
@@ -448,12 +390,12 @@ def test_dask_gives_the_bits_of_serial_and_any_state_goes_on_to_the_same() -> No
         stored = pickle.loads(pickle.dumps(whole[place].state))
         again = first(online_steps(problem, source, stored, SerialBackend()), 6 - place)
         assert online_bits(again[-1].state) == online_bits(whole[-1].state)
-    free = replace(problem, plan=replace(plan, restricted="free", confidence=0.9))
-    whole += first(online_steps(free, source, state, SerialBackend()), 2)
+    unsure = replace(problem, plan=replace(plan, confidence=0.9))
+    whole += first(online_steps(unsure, source, state, SerialBackend()), 2)
     backend = local_backend(2)
     try:
         distributed = first(online_steps(problem, source, state, backend), 7)
-        distributed += first(online_steps(free, source, state, backend), 2)
+        distributed += first(online_steps(unsure, source, state, backend), 2)
     finally:
         backend.close()
     assert online_bits(whole[0].state) != online_bits(whole[7].state)

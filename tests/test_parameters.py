@@ -235,7 +235,7 @@ CASES = {
         of_topics("moves", weights="point", schedule=schedules.Stochastic(2, forgetting=0.5)),
         {
             **each("split merge delete lasting", TRUE),
-            **each("iterations max_topics restricted merge_rate", NOTHING),
+            **each("iterations max_topics merge_rate", NOTHING),
             **each("splits merges alike deletes", ZERO),
             **each("smoothing", FRACTION),
             **each("confidence", NONE),

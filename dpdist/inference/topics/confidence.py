@@ -37,9 +37,10 @@ from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, 
 from dpdist.inference.topics.local_step import OnlineLocalStep, documents_of
 from dpdist.inference.topics.model import TopicModel, TopicPosterior, expected_log_words
 from dpdist.inference.topics.online_deletes import with_and_without
-from dpdist.inference.topics.restricted import Halves, Split
+from dpdist.inference.topics.restricted import Split, divide_tokens, tokens_alone
 from dpdist.inference.topics.summary import LOG_GAMMA
 from dpdist.inference.topics.trials import Merging
+from dpdist.kernels.sequential_counts import Sparse
 from dpdist.kernels.topics import LEAST_WEIGHT
 from dpdist.models.sufficient_statistics import Additive
 
@@ -120,24 +121,20 @@ def union_contributions(
 
 
 def split_contributions(
-    alone: Callable[..., Iterator[tuple[np.ndarray, object, object]]],
-    divide: Callable[..., Halves],
-    tokens: tuple[object, ...],
-    task: tuple[object, ...],
-    logs: tuple[np.ndarray, ...],
+    tokens: tuple[Sparse, ...], posteriors: tuple[TopicPosterior, ...], logs: tuple[np.ndarray, ...]
 ) -> Contributions:
     """Contributions of a partition to the gains of C splits.
 
     Parameters
     ----------
-    alone, divide, tokens, task : as in :class:`~dpdist.inference.topics.restricted.Restricted`
+    tokens, posteriors : as in :func:`~dpdist.inference.topics.restricted.divide_tokens`
     logs : E log phi of the halves minus that of their topic, (W, 2) for each split
     """
     parts = []
-    for own, order, log_odds in zip(tokens, task, logs, strict=True):
+    for own, posterior, log_odds in zip(tokens, posteriors, logs, strict=True):
         found = list[float]()
-        for words, document, its_order in alone(own, order):
-            halves = divide((document,), (its_order,), True)
+        for words, document, its_own in tokens_alone(own, posterior):
+            halves = divide_tokens((document,), (its_own,), True)
             found.append(halves.totals[0, 0] + (halves.words[0] * log_odds[words]).sum())
         parts.append(Contributions.of(np.array(found).reshape(-1, 1)))
     return _beside(parts)

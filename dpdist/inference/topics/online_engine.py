@@ -39,15 +39,9 @@ from dpdist.inference.topics.merges import ROUNDING, judge_online_merges, propos
 from dpdist.inference.topics.model import point_elbo, point_posterior
 from dpdist.inference.topics.online import OnlineState, updated, with_learned
 from dpdist.inference.topics.online_deletes import apply_delete, choose_leftovers, fit_without, judge_deletes
-from dpdist.inference.topics.online_splits import (
-    Restriction,
-    apply_split,
-    begin_splits,
-    choose_topics,
-    judge_splits,
-    restricted_form,
-)
+from dpdist.inference.topics.online_splits import Restriction, apply_split, begin_splits, choose_topics, judge_splits
 from dpdist.inference.topics.problem import PointProblem
+from dpdist.inference.topics.restricted import cut_tokens
 from dpdist.inference.topics.summary import TOKENS, TopicSummary
 from dpdist.inference.topics.trials import Merging
 
@@ -343,10 +337,10 @@ def _split(
     if not splits:
         return after, []
     columns = ([posterior] * rows, [batch.merging] * rows, [topics] * rows)
-    form = restricted_form(plan, before, batch.scale, batch.rate)
-    tokens = backend.map(form.cut, batch.partitions, batch.measured, *columns)
+    tokens = backend.map(cut_tokens, batch.partitions, batch.measured, *columns)
     with one_thread():
-        restriction = Restriction(model, after, form, backend, tokens, batch.scale, batch.corpus)
+        smoothing = plan.smoothing * batch.scale
+        restriction = Restriction(model, after, smoothing, backend, tokens, batch.scale, batch.corpus)
         splits = restriction.refined(splits, plan.iterations, plan.errors)
         chosen, judged = judge_splits(model, after.weights, splits, plan.max_topics - len(after.ids), batch.noise)
     records = [_record("split", after.ids[[splits[one.proposal].topic]], one) for one in judged]

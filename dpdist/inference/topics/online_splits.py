@@ -4,12 +4,11 @@ A split of topic k starts with the past in one half and the mini-batch in the ot
 
     lambda' = (1 - rho) lambda_k,  lambda'' = rho lambda_hat_k,  beta' = (1 - rho) beta_k,  beta'' = rho beta_hat_k,
 
-followed by restricted iterations in which all other topics are fixed and beta' + beta'' = beta_k. In the default form,
-:class:`~dpdist.inference.topics.restricted.Shared`, the past of a topic stays in its halves, and both bounds compared
-are those of the mini-batch, scaled to the corpus, under the same phi of other topics. Documents have theta = alpha beta
-+ n under the present weights; then k enters the bound only through its words, its entropy, log p(beta) and the
-documents' log Gamma(theta_jk) - log Gamma(alpha beta_k). The form closer to the paper is
-:class:`~dpdist.inference.topics.restricted.Free`.
+followed by restricted iterations (:mod:`~dpdist.inference.topics.restricted`) in which all other topics are fixed and
+beta' + beta'' = beta_k. The past of a topic stays in its halves, and both bounds compared are those of the mini-batch,
+scaled to the corpus, under the same phi of other topics. Documents have theta = alpha beta + n under the present
+weights; then k enters the bound only through its words, its entropy, log p(beta) and the documents' log Gamma(theta_jk)
+- log Gamma(alpha beta_k).
 
 Source: Bryant & Sudderth (NeurIPS 2012), section 3.
 """
@@ -26,11 +25,11 @@ from scipy.special import expit, psi
 from dpdist.execution.base import Backend, Ref
 from dpdist.inference.moves.accept import Standing, Verdict, accepted, judge
 from dpdist.inference.topics.confidence import doubts, split_contributions, split_logs
-from dpdist.inference.topics.model import TopicModel, point_weights, word_values
+from dpdist.inference.topics.model import TopicModel, TopicPosterior, point_posterior, point_weights, word_values
 from dpdist.inference.topics.online import OnlineState
-from dpdist.inference.topics.problem import OnlinePlan
-from dpdist.inference.topics.restricted import Free, Halves, Restricted, Shared, Split
+from dpdist.inference.topics.restricted import Halves, Split, divide_tokens, divided_words
 from dpdist.inference.topics.summary import TopicSummary
+from dpdist.kernels.sequential_counts import Sparse
 
 #: Number of tokens of a mini-batch that a topic must explain to be split.
 _LEAST = 2.0
@@ -65,11 +64,6 @@ def begin_splits(
     return found
 
 
-def restricted_form(plan: OnlinePlan, before: OnlineState, scale: float, rate: float) -> Restricted:
-    """The plan's form of the restricted iteration, with scale D/|S| and rate rho of the update of `before`."""
-    return Free(rate, before.words) if plan.restricted == "free" else Shared(plan.smoothing * scale)
-
-
 @dataclass(frozen=True, eq=False)
 class Restriction:
     """Restricted iterations of splits on a mini-batch.
@@ -77,16 +71,16 @@ class Restriction:
     Parameters
     ----------
     model, state : the topics after the global update
-    form : of the iterations
-    backend, tokens : a ref for each partition of the mini-batch, to the data of each split topic
+    smoothing : additional tokens of each word, as in :func:`~dpdist.inference.topics.restricted.divided_words`
+    backend, tokens : a ref for each partition of the mini-batch, to the tokens of each split topic
     scale, documents : D/|S| and D
     """
 
     model: TopicModel
     state: OnlineState
-    form: Restricted
+    smoothing: float
     backend: Backend
-    tokens: Sequence[Ref[object]]
+    tokens: Sequence[Ref[tuple[Sparse, ...]]]
     scale: float
     documents: float
 
@@ -99,27 +93,27 @@ class Restriction:
         refined = self._measured(self._updated(splits, halves), halves)
         if errors is None:
             return refined
-        rows, orders = len(self.tokens), self.backend.share(self._orders(splits))
+        rows, posteriors = len(self.tokens), self.backend.share(self._posteriors(splits))
         logs = self.backend.share(split_logs(self.model, self.state.words, refined))
-        columns = ([self.form.alone] * rows, [self.form.divide] * rows, self.tokens, [orders] * rows, [logs] * rows)
+        columns = (self.tokens, [posteriors] * rows, [logs] * rows)
         seen = self.documents / self.scale
         found = doubts(errors, self.backend, seen, self.documents, split_contributions, *columns)
         return [replace(split, doubt=float(doubt)) for split, doubt in zip(refined, found, strict=True)]
 
-    def _orders(self, splits: list[Split]) -> tuple[object, ...]:
-        return tuple(self.form.order(self.model, self.state.words, split) for split in splits)
+    def _posteriors(self, splits: list[Split]) -> tuple[TopicPosterior, ...]:
+        return tuple(point_posterior(self.model, split.words, split.weights) for split in splits)
 
     def _halves(self, splits: list[Split], measured: bool) -> Halves:
         """The local step on the mini-batch, scaled to the corpus."""
-        rows, orders = len(self.tokens), self.backend.share(self._orders(splits))
-        total = self.backend.total(self.form.divide, self.tokens, [orders] * rows, [measured] * rows)
+        rows, posteriors = len(self.tokens), self.backend.share(self._posteriors(splits))
+        total = self.backend.total(divide_tokens, self.tokens, [posteriors] * rows, [measured] * rows)
         found: Halves = self.backend.fetch([total])[0]
         return found.scaled(self.scale)
 
     def _updated(self, splits: list[Split], halves: Halves) -> list[Split]:
         """The splits with lambda of their halves updated."""
-        pairs = zip(splits, halves.words, strict=True)
-        return [replace(split, words=self.form.update(self.state.words, split, seen)) for split, seen in pairs]
+        words, pairs = self.state.words, zip(splits, halves.words, strict=True)
+        return [replace(split, words=divided_words(words, split, seen, self.smoothing)) for split, seen in pairs]
 
     def _measured(self, splits: list[Split], halves: Halves) -> list[Split]:
         """The splits with their gains."""

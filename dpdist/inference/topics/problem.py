@@ -27,7 +27,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 
 from scipy.special import ndtri
 
-from dpdist.core.checks import COUNT, FLAG, SCALE, number, one_of, whole
+from dpdist.core.checks import COUNT, FLAG, SCALE, number, whole
 from dpdist.core.errors import InputError
 from dpdist.core.settings import check_settings, documented, setting
 from dpdist.core.stored import Stored
@@ -133,13 +133,6 @@ class OnlinePlan:
         "the noise of a mini-batch less, and rare words distinguish topics less.",
     )
     max_topics: int = setting(1000, COUNT, "Largest number of topics that splits may reach.")
-    restricted: Literal["shared", "free"] = setting(
-        "shared",
-        one_of("shared", "free"),
-        "'shared': documents divide the tokens of a topic between its halves, and a gain is the change of one bound. "
-        "'free', closer to the paper: documents reassign all their tokens, and a gain is not due to the split alone. "
-        "See :mod:`dpdist.inference.topics.restricted`.",
-    )
     confidence: float | None = setting(
         None,
         number(above=0.5, below=1).or_none("any gain"),
