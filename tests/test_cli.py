@@ -34,7 +34,7 @@ from typer.testing import CliRunner, Result
 
 import dpdist
 from dpdist.cli import root as cli
-from dpdist.cluster.terminal import OPTIONS, as_options
+from dpdist.cli.terminal import OPTIONS, as_options
 from dpdist.execution.connecting import connect
 from dpdist.execution.dask import refuse_other_versions
 from dpdist.storage.checkpoint import RunStore
@@ -374,8 +374,8 @@ def test_a_scheduler_that_dies_as_it_answers_may_be_followed_by_another_at_its_a
         following.result().close()
 
 
-#: Rooms of the command line, which nobody comes to from Python.
-COMMANDS = ("cli", "cluster")
+#: Rooms whose sentences may name options: of commands, and of the programs that launch clusters.
+OPTION_ROOMS = ("cli", "cluster")
 
 
 def test_who_dies_as_it_is_asked_for_versions_may_be_followed_by_another() -> None:
@@ -406,7 +406,7 @@ def sentences(path: Path) -> list[str]:
 
 def test_errors_speak_python_and_the_command_line_makes_options_of_it() -> None:
     package = Path(dpdist.__file__).parent
-    modules = [path for path in package.rglob("*.py") if path.relative_to(package).parts[0] not in COMMANDS]
+    modules = [path for path in package.rglob("*.py") if path.relative_to(package).parts[0] not in OPTION_ROOMS]
     texts = [text for path in modules for text in sentences(path)]
     for text in texts:
         before, *options = re.split("--[a-z]", text, maxsplit=1)

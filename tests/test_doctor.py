@@ -18,9 +18,9 @@ import pytest
 from distributed import Client, Security
 from typer.testing import CliRunner
 
+from dpdist.cli.doctor import Finding, Level, check_certificates, check_data_on, check_run, examine, try_place
 from dpdist.cli.root import app
 from dpdist.cluster.certificates import make_certificates
-from dpdist.cluster.doctor import Finding, Level, check_certificates, check_data_on, check_run, examine, try_place
 from dpdist.cluster.kinds import parse_cluster
 from dpdist.core.errors import InputError
 from dpdist.core.places import LocalPlace, place_of
@@ -181,7 +181,7 @@ def test_a_configuration_that_cannot_be_read_ends_the_examination(tmp_path) -> N
 @pytest.mark.parametrize("form", [[], ["--json"]])
 def test_advice_about_arguments_is_told_in_options(form, monkeypatch) -> None:
     found = [Finding(Level.FAULT, "data", "Leave it out with drop=['a'].")]
-    monkeypatch.setattr("dpdist.cluster.doctor.examine", lambda *asked: found)
+    monkeypatch.setattr("dpdist.cli.doctor.examine", lambda *asked: found)
     done = CliRunner().invoke(app, ["doctor", "--cluster", "x.toml", *form])
     assert done.exit_code == 1 and "--drop a." in done.stdout and "drop=" not in done.stdout
 

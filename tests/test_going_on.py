@@ -15,8 +15,8 @@ from scipy import sparse
 from typer.testing import CliRunner
 
 import dpdist
+from dpdist.cli.foreground import drive_here
 from dpdist.cli.root import app
-from dpdist.cluster.foreground import drive_here
 from dpdist.core import lease
 from dpdist.core.records import sealed
 from dpdist.data import ArraySource

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 import dpdist
 from dpdist.cli import job_commands
 from dpdist.cli.root import app
+from dpdist.cli.terminal import OUTPUT
 from dpdist.cluster import coordinator
 from dpdist.cluster.coordinator import coordinate, prepared
 from dpdist.cluster.kinds.local import LocalConfig
@@ -27,7 +28,6 @@ from dpdist.cluster.running import FAILED
 from dpdist.cluster.submission import Job, JobState
 from dpdist.cluster.submission.process import ProcessSubmitter
 from dpdist.cluster.submitted import Address, End, Request, forget, latest_request, newest_request, record
-from dpdist.cluster.terminal import OUTPUT
 from dpdist.core.places import place_of
 from dpdist.execution import SerialBackend
 from dpdist.runs.config import parse_config

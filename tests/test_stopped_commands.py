@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from dpdist.__main__ import main
 from dpdist.cli import root as cli
 from dpdist.cli.app import _AGAIN
-from dpdist.cluster.foreground import KEPT, NOT_KEPT
+from dpdist.cli.foreground import KEPT, NOT_KEPT
 from tests.runs import clusters, mixture
 
 
@@ -62,7 +62,7 @@ def test_who_stops_a_command_that_is_being_imported_sees_no_traceback(monkeypatc
 
 
 def test_all_commands_that_take_long_are_here() -> None:
-    modules = ("cli.app", "cli.cluster_commands", "cli.plan_command", "cli.score_command")
+    modules = ("app", "cluster_commands", "plan_command", "score_command")
     assert {name for module in modules for name in cli.COMMANDS[module]} == COMMANDS.keys() | QUICK
 
 

@@ -42,7 +42,7 @@ OWNERS = {
         "execution/local.py",
         "execution/tasks.py",
         "execution/watch.py",
-        "cluster/doctor.py",
+        "cli/doctor.py",
         "cluster/kinds/base.py",
         "cluster/kinds/kubernetes.py",
         "cluster/kinds/security.py",
@@ -112,6 +112,7 @@ def test_libraries_stay_where_they_belong(path: Path) -> None:
     for library, owners in OWNERS.items():
         assert (library in used) == (place in owners), library
     assert room_of(path) not in WITHOUT_STORES or not {"zarr", "xarray"} & used
+    assert room_of(path) == "cli" or "typer" not in used
 
 
 def test_every_public_thing_is_documented() -> None:

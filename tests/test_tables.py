@@ -27,7 +27,7 @@ from zarr.storage import MemoryStore
 import dpdist
 from dpdist.cli import root as cli
 from dpdist.cli.options import split
-from dpdist.cluster.terminal import as_options
+from dpdist.cli.terminal import as_options
 from dpdist.core.errors import InputError
 from dpdist.data import ArraySource, Source, as_source, chosen_source, row_ids, tables
 from dpdist.data.convert import convert

@@ -19,7 +19,7 @@ import dpdist
 from dpdist.cli import root as cli
 from dpdist.cli.demo import WRITTEN, run_demo
 from dpdist.cli.options import split
-from dpdist.cluster.terminal import as_options
+from dpdist.cli.terminal import as_options
 from dpdist.data import as_source
 from dpdist.data.convert import convert
 from dpdist.execution import SerialBackend

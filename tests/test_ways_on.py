@@ -15,9 +15,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import dpdist
+from dpdist.cli.foreground import launcher_of
 from dpdist.cli.root import app
 from dpdist.cluster import coordinator
-from dpdist.cluster.foreground import launcher_of
 from dpdist.cluster.running import AGAIN, drive
 from dpdist.cluster.submitted import Request, add_request
 from dpdist.core.errors import ClusterLostError, InputError, OutputExistsError

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 from typer.testing import CliRunner
 
+from dpdist.cli import foreground
 from dpdist.cli import root as cli
-from dpdist.cluster import foreground
 from dpdist.data.corpora import write_corpus
 from dpdist.execution import SerialBackend
 from dpdist.runs.methods.topics import UPDATES

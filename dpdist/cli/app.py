@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from dpdist.cli.options import split
-from dpdist.cluster.foreground import (
+from dpdist.cli.foreground import (
     KEPT,
     NOT_KEPT,
     Out,
@@ -21,7 +20,8 @@ from dpdist.cluster.foreground import (
     backend_of,
     stopped_by_signals,
 )
-from dpdist.cluster.terminal import MESSAGES, OUTPUT
+from dpdist.cli.options import split
+from dpdist.cli.terminal import MESSAGES, OUTPUT
 from dpdist.core.outputs import check_apart, claim_output, require_path
 from dpdist.data import as_source, row_ids
 from dpdist.data.columns import listed

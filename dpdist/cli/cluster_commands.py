@@ -10,8 +10,8 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from dpdist.cluster.foreground import KEPT, NOT_KEPT, Scheduler, Serial, Workers, backend_of
-from dpdist.cluster.terminal import MESSAGES, OUTPUT
+from dpdist.cli.foreground import KEPT, NOT_KEPT, Scheduler, Serial, Workers, backend_of
+from dpdist.cli.terminal import MESSAGES, OUTPUT
 from dpdist.inference.hierarchy.tree import Tree
 from dpdist.inference.stability import MAX_LAPS, REFITS
 from dpdist.runs.events import count_of

@@ -16,9 +16,10 @@ from typing import Annotated
 
 import typer
 
+from dpdist.cli.foreground import CheckpointSeconds, Overwrite, expect_losses, way_on
+from dpdist.cli.terminal import MESSAGES, OUTPUT
 from dpdist.cluster.attach import follow
 from dpdist.cluster.certificates import make_certificates
-from dpdist.cluster.foreground import CheckpointSeconds, Overwrite, expect_losses, way_on
 from dpdist.cluster.kinds import ClusterConfig, parse_cluster, read_cluster
 from dpdist.cluster.running import AGAIN, FAILED
 from dpdist.cluster.submission import Job, JobState, submitter_for, submitter_of
@@ -36,7 +37,6 @@ from dpdist.cluster.submitted import (
     record,
     recorded,
 )
-from dpdist.cluster.terminal import MESSAGES, OUTPUT
 from dpdist.core.errors import CheckpointError, DpdistError, InputError
 from dpdist.core.lease import Owner, describe, latest_lease, lives, worked_on
 from dpdist.core.places import LocalPlace, Place, absolute, place_of

@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
+from dpdist.cli.foreground import NOT_KEPT, backend_of
 from dpdist.cli.options import Options, split, with_settings
 from dpdist.cli.run_commands import Drop
-from dpdist.cluster.foreground import NOT_KEPT, backend_of
-from dpdist.cluster.terminal import MESSAGES, OUTPUT
+from dpdist.cli.terminal import MESSAGES, OUTPUT
 from dpdist.core.checks import one_of
 from dpdist.core.errors import InputError
 from dpdist.data import Source

@@ -15,13 +15,13 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from dpdist import __version__
-from dpdist.cluster.terminal import MESSAGES, OUTPUT, as_options
+from dpdist.cli.terminal import MESSAGES, OUTPUT, as_options
 from dpdist.core.errors import DpdistError
 
 #: Module -> its commands, functions of the same name, with the first sentence of their documentation; none for what
 #: jobs call rather than people.
 COMMANDS = {
-    "cli.run_commands": {
+    "run_commands": {
         "fit": "Fit a Dirichlet-process mixture; checkpoints are written as often as they are cheap.",
         "sva": "Cluster in one pass over the rows (sequential variational approximation).",
         "topics": "Fit a hierarchical Dirichlet process topic model; checkpoints are written as often as they are "
@@ -29,7 +29,7 @@ COMMANDS = {
         "extend": "Extend a model with new rows, without reading the rows that it was fitted to.",
         "resume": "Continue a run where it stopped; the result is the same to the bit.",
     },
-    "cli.app": {
+    "app": {
         "show": "Show the results of a run: K, ELBO or held-out score, sizes, accepted and rejected moves with "
         "reasons.",
         "report": "Write a report of a run or a model as one HTML file that needs no network: ELBO, moves, clusters, "
@@ -40,20 +40,20 @@ COMMANDS = {
         "names it.",
         "corpus": "Write documents to a corpus of word counts, block by block.",
     },
-    "cli.cluster_commands": {
+    "cluster_commands": {
         "tree": "Build the tree of a model's clusters by exact merges, from all clusters down to one, and store it in "
         "the run.",
         "stability": "Refit a model several times on halves of the rows, and show which clusters are found again.",
     },
-    "cli.plan_command": {
+    "plan_command": {
         "plan": "Forecast the cost of a fit: time, memory, checkpoints, the bottleneck, and settings that would be "
         "faster.",
     },
-    "cli.score_command": {
+    "score_command": {
         "score": "Score held-out data: mean log predictive density of rows, or of tokens by document completion, in "
         "nats.",
     },
-    "cli.job_commands": {
+    "job_commands": {
         "submit": "Start a run in the background, with its coordinator as a separate job, and print the id of the run.",
         "status": "Show the state of a run: its job, its coordinator, its last checkpoint and its results so far.",
         "attach": "Watch a run as if it ran here, and exit with its status; Ctrl-C leaves it running.",
@@ -62,7 +62,7 @@ COMMANDS = {
         "TLS).",
         "coordinate": "",
     },
-    "cluster.doctor": {
+    "doctor": {
         "doctor": "Check a cluster, a run's place and data, and say what to fix; exits with 1 if there is a fault.",
     },
 }
@@ -103,7 +103,7 @@ def command_of(name: str) -> TyperCommand:
     """A command with its options, imported now."""
     module = next(module for module, commands in COMMANDS.items() if name in commands)
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(name, cls=Command)(getattr(importlib.import_module(f"dpdist.{module}"), name))
+    alone.command(name, cls=Command)(getattr(importlib.import_module(f"dpdist.cli.{module}"), name))
     command = get_command(alone)
     assert isinstance(command, TyperCommand)
     return command

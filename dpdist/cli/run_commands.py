@@ -10,8 +10,7 @@ from typing import Annotated
 
 import typer
 
-from dpdist.cli.options import Options, split, with_settings
-from dpdist.cluster.foreground import (
+from dpdist.cli.foreground import (
     CheckpointSeconds,
     Out,
     Overwrite,
@@ -23,8 +22,9 @@ from dpdist.cluster.foreground import (
     launcher_of,
     way_on,
 )
+from dpdist.cli.options import Options, split, with_settings
+from dpdist.cli.terminal import OUTPUT
 from dpdist.cluster.running import Launch
-from dpdist.cluster.terminal import OUTPUT
 from dpdist.core.errors import InputError
 from dpdist.core.outputs import check_apart
 from dpdist.data import Source

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from dpdist.cluster.foreground import NOT_KEPT, Scheduler, Serial, Workers, backend_of
-from dpdist.cluster.terminal import OUTPUT
+from dpdist.cli.foreground import NOT_KEPT, Scheduler, Serial, Workers, backend_of
+from dpdist.cli.terminal import OUTPUT
 from dpdist.core.errors import InputError
 from dpdist.data import Source, as_source
 from dpdist.data.base import total_weight

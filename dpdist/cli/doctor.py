@@ -22,9 +22,9 @@ from distributed import Client
 from rich.table import Table
 from rich.text import Text
 
+from dpdist.cli.terminal import MESSAGES, OUTPUT, as_options
 from dpdist.cluster.certificates import ending_soon
 from dpdist.cluster.kinds import ClusterConfig, read_cluster
-from dpdist.cluster.terminal import MESSAGES, OUTPUT, as_options
 from dpdist.core.errors import DpdistError
 from dpdist.core.places import LocalPlace, Place, absolute, place_of
 from dpdist.core.places.objects import ObjectPlace

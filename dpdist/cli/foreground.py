@@ -12,8 +12,8 @@ from typing import Annotated
 
 import typer
 
+from dpdist.cli.terminal import MESSAGES, OUTPUT
 from dpdist.cluster.running import Launch, OrderedToEnd, drive, obeying_signals, outcome_of
-from dpdist.cluster.terminal import MESSAGES, OUTPUT
 from dpdist.core.errors import InputError
 from dpdist.data import Source
 from dpdist.execution import Backend, SerialBackend
