@@ -28,7 +28,7 @@ from dpdist.cli.root import app
 from dpdist.core.errors import CorruptDataError, InputError, OutputExistsError
 from dpdist.core.places import place_of
 from dpdist.data import ArraySource, CorpusSource, as_source
-from dpdist.data.base import FEWEST_ROWS, MOST_BYTES, MOST_ROWS, TARGET_PARTITIONS
+from dpdist.data.base import FEWEST_ROWS, MOST_ROWS, PARTITION_BYTES, TARGET_PARTITIONS
 from dpdist.data.corpora import DOCUMENT_BYTES, ENTRY_BYTES, WORK_ENTRIES, cut_documents, write_corpus
 from dpdist.data.corpus import FORMAT, partition_name
 from dpdist.data.documents import FORMATS, docword, npz, open_documents, read_vocabulary, text
@@ -240,7 +240,7 @@ def test_a_cut_covers_documents_once_in_order_and_in_bounds(lengths, at_once, re
     assert (bounds[0], bounds[-1]) == (0, len(entries))
     assert (np.diff(bounds) > 0).all() and np.diff(bounds).max() <= MOST_ROWS
     sizes = 8 * np.add.reduceat(entries, bounds[:-1])
-    assert sizes.max() <= MOST_BYTES + 8 * entries.max()
+    assert sizes.max() <= PARTITION_BYTES + 8 * entries.max()
 
 
 @pytest.mark.parametrize("documents", [40_000, 80_000, 300_000])

@@ -8,7 +8,7 @@ from scipy import sparse
 
 from dpdist.inference.moves import arrange
 from dpdist.inference.moves.arrange import CROSSED, rearranged, rearranged_widely
-from dpdist.inference.moves.conjunctions import MOST, by_conjunctions, evidence_of
+from dpdist.inference.moves.conjunctions import CONJUNCTIONS, by_conjunctions, evidence_of
 from dpdist.inference.moves.crossing import COLUMNS, LARGE, LEAST, MERGED, REPLACED, VALUES, crossed, replaced
 from dpdist.inference.moves.sampled_rows import SampledRows
 from dpdist.inference.moves.seeding import by_value
@@ -104,7 +104,7 @@ def test_rows_of_two_certain_values_are_divided_off() -> None:
     expected = sums(sample.model, rows, truth)
     for k in (1, 2):
         assert np.isclose(found, expected[k], rtol=1e-9, atol=1e-6).all(axis=1).sum() == 1
-    assert 3 <= len(found) <= MOST + 1
+    assert 3 <= len(found) <= CONJUNCTIONS + 1
 
 
 @pytest.mark.parametrize("case", FAMILIES, ids=lambda case: case.name)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dpdist import DPMixture
 from dpdist.data import ArraySource
 from dpdist.execution import SerialBackend
-from dpdist.inference.mixture.kept import MOST_BYTES
+from dpdist.inference.mixture.kept import MEMO_BYTES
 from dpdist.models.families import DiagonalGaussian
 from dpdist.runs.cadence import CHECKPOINT_SECONDS, SHARE
 from dpdist.runs.planning import calibration
@@ -88,7 +88,7 @@ def test_a_worker_holds_a_partition_twice(shape, more) -> None:
 def test_sums_of_all_batches_stay_in_memory_three_times_over_unless_they_are_too_large(shape, batches) -> None:
     one, size = shape.but(batches=1), summary_bytes(shape, REAL)
     more = coordinator_bytes(shape.but(batches=batches), REAL) - coordinator_bytes(one, REAL)
-    kept = batches * size if batches * size <= MOST_BYTES else max(size, MOST_BYTES)
+    kept = batches * size if batches * size <= MEMO_BYTES else max(size, MEMO_BYTES)
     assert more == pytest.approx(3 * (kept - size))
 
 

@@ -42,7 +42,7 @@ NO_SAMPLE = Sample(np.zeros(0), np.zeros(0, np.int64), np.zeros(0), np.zeros((0,
 @pytest.fixture
 def in_files(monkeypatch) -> None:
     """Whatever its size, a batch summary of a stored run goes to a file."""
-    monkeypatch.setattr(kept, "MOST_BYTES", 0)
+    monkeypatch.setattr(kept, "MEMO_BYTES", 0)
 
 
 def model(**parameters) -> dpdist.DPMixture:
@@ -164,7 +164,7 @@ def test_small_batch_summaries_stay_in_memory(tmp_path, monkeypatch) -> None:
         sizes.append(memo_bytes(fit.problem, step.state, 900))
         held = sum(part.stats.nbytes for each in step.state.batch_summaries for part in (each.summary, *each.measured))
         assert held == sizes[-1]
-    monkeypatch.setattr(kept, "MOST_BYTES", min(sizes))
+    monkeypatch.setattr(kept, "MEMO_BYTES", min(sizes))
     again = model().prepare(source_of(clusters(1)), tmp_path / "other.zarr")
     where = [{type(each) for each in step.state.batch_summaries} for step in again]
     assert {BatchSummary} in where and {KeptBatchSummary} in where  # what the sizes of the laps say, and bits do not

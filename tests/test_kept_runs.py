@@ -63,7 +63,7 @@ def check_whole(run: Path) -> None:
 @pytest.fixture
 def in_files(monkeypatch) -> None:
     """All batch summaries go to files where there is a place for them."""
-    monkeypatch.setattr(kept, "MOST_BYTES", 0)
+    monkeypatch.setattr(kept, "MEMO_BYTES", 0)
 
 
 @pytest.mark.parametrize("place", [2, 6])
@@ -71,11 +71,11 @@ def in_files(monkeypatch) -> None:
 def test_a_run_goes_on_wherever_its_batch_summaries_were_and_will_be(tmp_path, monkeypatch, first, place) -> None:
     name, run, limits = "look-ahead and candidates", tmp_path / "run.zarr", {"in files": 0, "in memory": 2**40}
     expected = digests(prepared(None, name), None)
-    monkeypatch.setattr(kept, "MOST_BYTES", limits.pop(first))
+    monkeypatch.setattr(kept, "MEMO_BYTES", limits.pop(first))
     fit = prepared(run, name)
     next(itertools.islice(iter(fit), place, None))
     fit.close()
-    monkeypatch.setattr(kept, "MOST_BYTES", limits.popitem()[1])
+    monkeypatch.setattr(kept, "MEMO_BYTES", limits.popitem()[1])
     again = resumed(RunStore.open(run), fit.source, SerialBackend(), Limits(LAPS))
     assert digests(again, run) == expected[place + 1 :]
     check_whole(run)
@@ -83,7 +83,7 @@ def test_a_run_goes_on_wherever_its_batch_summaries_were_and_will_be(tmp_path, m
 
 def test_they_go_to_files_once_they_are_large(tmp_path, monkeypatch) -> None:
     expected, fit = digests(prepared(None), None), prepared(tmp_path / "run.zarr")
-    monkeypatch.setattr(kept, "MOST_BYTES", memo_bytes(fit.problem, fit.state, 350))
+    monkeypatch.setattr(kept, "MEMO_BYTES", memo_bytes(fit.problem, fit.state, 350))
     kinds, found = [], []
     for step in fit:
         found.append(digest(step.state, tmp_path / "run.zarr"))
@@ -121,7 +121,7 @@ def test_a_full_disk_is_told(tmp_path, in_files, monkeypatch) -> None:
 
 def fit_until_killed(run: str) -> None:
     """Fit with batch summaries in files, and end as by ``kill -9`` in the middle of the third lap."""
-    kept.MOST_BYTES = 0
+    kept.MEMO_BYTES = 0
     for count, _ in enumerate(prepared(Path(run), "look-ahead and candidates")):
         if count == 7:
             os.kill(os.getpid(), signal.SIGKILL)

@@ -469,7 +469,7 @@ def test_batch_summaries_in_files_at_a_url_have_the_bits_of_those_in_memory(url,
     alone = model.prepare(source)
     for _ in alone:
         pass
-    monkeypatch.setattr(kept, "MOST_BYTES", 0)
+    monkeypatch.setattr(kept, "MEMO_BYTES", 0)
     fit = model.prepare(source, where)
     next(itertools.islice(fit, 4, None))
     fit.close()

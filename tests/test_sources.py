@@ -17,7 +17,7 @@ from scipy import sparse
 
 from dpdist.core.errors import CorruptDataError, InputError
 from dpdist.data import ArraySource, DaskSource, Source, ZarrSource, as_source
-from dpdist.data.base import FEWEST_ROWS, MOST_BYTES, MOST_ROWS, READ_BYTES, cut_rows, require_weights
+from dpdist.data.base import FEWEST_ROWS, MOST_ROWS, PARTITION_BYTES, READ_BYTES, cut_rows, require_weights
 from dpdist.data.zarr import COMPLETE
 from dpdist.testing import check_source
 
@@ -100,7 +100,7 @@ def test_a_cut_covers_rows_once_in_order_and_in_bounds(rows, row_bytes, chunk) -
     assert (bounds[0], bounds[-1]) == (0, rows)
     assert (sizes > 0).all()
     assert sizes.max() <= MOST_ROWS
-    assert sizes.max() == 1 or sizes.max() * row_bytes <= MOST_BYTES
+    assert sizes.max() == 1 or sizes.max() * row_bytes <= PARTITION_BYTES
 
 
 @given(rows=st.integers(1, 10**5), row_bytes=st.integers(1, 10**4), chunk=st.integers(1, 10**5))

@@ -8,6 +8,7 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 from shutil import which
 
@@ -104,6 +105,19 @@ def test_nothing_is_kept_at_the_top_but_what_is_named_here() -> None:
 
 def test_the_rooms_hang_together_as_they_should() -> None:
     assert not [str(figure) for figure in HOUSE["layout"]() if not figure.kept]
+
+
+@pytest.mark.parametrize("room", sorted(HOUSE["FLOOR_OF"]))
+def test_folders_and_files_of_a_room_do_not_import_in_a_circle(room: str) -> None:
+    needed: dict[str, set[str]] = {}
+    for path in modules():
+        first, *rest = path.relative_to(PACKAGE).parts
+        if first == room and rest != ["__init__.py"]:
+            named = {name.split(".")[2] for name in imports(path) if name.startswith(f"dpdist.{room}.")}
+            needed.setdefault(rest[0].removesuffix(".py"), set()).update(named)
+    for part, others in needed.items():
+        others.discard(part)
+    assert list(TopologicalSorter(needed).static_order())
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))

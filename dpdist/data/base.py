@@ -25,7 +25,7 @@ TARGET_PARTITIONS = 80
 #: Bounds of the rows of a partition: fewer rows cost more overhead than work, more rows need much memory.
 FEWEST_ROWS, MOST_ROWS = 256, 262_144
 #: Largest bytes of a partition, as stored.
-MOST_BYTES = 64 * 2**20
+PARTITION_BYTES = 64 * 2**20
 #: Bytes that a task may read for its work when it reads a whole chunk for a part of it; larger chunks get larger parts.
 READ_BYTES = 2**22
 #: Number of partitions that a quick check reads.
@@ -234,7 +234,7 @@ def cut_rows(rows: int, row_bytes: int, chunk: int | None = None, work_rows: int
     chunk : rows of a storage chunk; partitions are whole chunks, or equal parts of a chunk that is too large
     work_rows : rows that are suitable work for a task, for the model in question; None if unknown
     """
-    most = min(MOST_ROWS, max(1, MOST_BYTES // max(row_bytes, 1)))
+    most = min(MOST_ROWS, max(1, PARTITION_BYTES // max(row_bytes, 1)))
     if work_rows is not None:
         read = 0 if chunk is None else min(chunk, rows) * row_bytes
         most = min(most, max(FEWEST_ROWS, work_rows * max(1, -(-read // READ_BYTES))))

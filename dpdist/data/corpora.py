@@ -24,14 +24,14 @@ from dpdist.core.errors import InputError
 from dpdist.core.outputs import claim_folder
 from dpdist.core.places import absolute
 from dpdist.core.strings import join_strings
-from dpdist.data.base import FEWEST_ROWS, MOST_BYTES, MOST_ROWS, TARGET_PARTITIONS
+from dpdist.data.base import FEWEST_ROWS, MOST_ROWS, PARTITION_BYTES, TARGET_PARTITIONS
 from dpdist.data.corpus import FORMAT, LAYOUT, OFFSETS, TEXT, partition_name
 from dpdist.data.documents.counts import MOST, check_block
 from dpdist.data.filling import Filling
 from dpdist.data.zarr import COMPLETE
 
 #: Bytes of an entry, and bytes added for each document, which combine the bounds on bytes and on documents.
-ENTRY_BYTES, DOCUMENT_BYTES = 8, MOST_BYTES // MOST_ROWS
+ENTRY_BYTES, DOCUMENT_BYTES = 8, PARTITION_BYTES // MOST_ROWS
 #: Largest number of entries of a partition: about a second of work with a hundred topics.
 WORK_ENTRIES = 2**17
 #: Largest chunk, in bytes.
@@ -113,7 +113,7 @@ def cut_documents(lengths: Iterable[np.ndarray], documents: int, entries: int) -
     parts = min(TARGET_PARTITIONS, -(-documents // FEWEST_ROWS))
     whole = ENTRY_BYTES * entries + DOCUMENT_BYTES * documents
     fewest = FEWEST_ROWS * whole // documents
-    size = min(MOST_BYTES, -(-whole // parts), max(ENTRY_BYTES * WORK_ENTRIES, fewest))
+    size = min(PARTITION_BYTES, -(-whole // parts), max(ENTRY_BYTES * WORK_ENTRIES, fewest))
     bounds, first, end, before = [0], 0, 0, 0
     for piece in lengths:
         weights = ENTRY_BYTES * piece + DOCUMENT_BYTES

@@ -67,7 +67,7 @@ class Work(ABC):
         """A reference to the task, stored where workers can read it."""
         return backend.share(self.task(state, total))
 
-    def sums(self, state: State, backend: Backend) -> Sums:
+    def sums(self, state: State, backend: Backend) -> Sums[Any]:
         """The sums of the batch summaries at the start of a lap, or where it is resumed."""
         return SumTree(state.batch_summaries)
 
@@ -79,7 +79,7 @@ class Work(ABC):
         """What the batch's last visit left for the next one, for partitions of `rows` rows each."""
         return [None] * len(rows)
 
-    def guard(self, state: State, sums: Sums) -> float:
+    def guard(self, state: State, sums: Sums[Any]) -> float:
         """The bound of the sums, if a visit of the state may lower it or lose its precision, and is then repeated; else
         minus infinity."""
         return -math.inf

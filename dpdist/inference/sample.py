@@ -6,12 +6,11 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
 from dpdist.core.stored import Stored
-from dpdist.inference.mixture.batch_summary import BatchSummary
 from dpdist.models.families.base import Rows, stack_rows
 
 
@@ -37,7 +36,7 @@ class Sample:
     weights: Annotated[np.ndarray, Stored(("draw",), "weight of a sampled row")]
     rows: Annotated[Rows, Stored(("draw", "column"), "sampled rows, prepared")]
     most: int | None = None
-    seen: BatchSummary | None = None
+    seen: Any = None
     held: Annotated[
         np.ndarray | None,
         Stored(("component", "holder"), "total responsibility of a component for the rows of an owner"),

@@ -8,11 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Annotated, Self
+from typing import Annotated, Protocol, Self
 
 import numpy as np
 
 from dpdist.core.stored import Stored
+
+
+class Addable(Protocol):
+    """Sums over rows or documents, which add and can be scaled."""
+
+    def __add__(self, other: Self, /) -> Self: ...
+
+    def scaled(self, factor: float) -> Self:
+        """All entries multiplied by `factor`."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -46,7 +46,7 @@ def fit_measured(components: int, columns: int, batches: int, where: str, worker
     from dpdist.models.families import Gaussian
     from dpdist.storage.codec import shape_of
 
-    kept.MOST_BYTES = 0 if where == "files" else 2**62  # the coordinator alone decides by it
+    kept.MEMO_BYTES = 0 if where == "files" else 2**62  # the coordinator alone decides by it
     rows = draw_rows(components, columns, batches, each)
     source = ArraySource(rows, partition_rows=-(-len(rows) // batches))
     model = DPMixture(

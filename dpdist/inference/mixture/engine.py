@@ -154,7 +154,7 @@ class _MixtureWork(Work):
         )
         return TaskDraft(problem.model, problem.precision, state.proposals, state.momentum, task)
 
-    def sums(self, state: State, backend: Backend) -> Sums:
+    def sums(self, state: State, backend: Backend) -> Sums[BatchSummary]:
         if self._keeps(state) or any(isinstance(each, KeptBatchSummary) for each in state.batch_summaries):
             return KeptSums(state.batch_summaries, self._files, backend, totals_here=self.schedule.lookahead > 0)
         return super().sums(state, backend)
@@ -166,12 +166,12 @@ class _MixtureWork(Work):
 
     def _keeps(self, state: State) -> bool:
         """Whether the batch summaries of a lap are written to files."""
-        return self._files.path is not None and memo_bytes(self._problem, state, self._rows) > kept.MOST_BYTES
+        return self._files.path is not None and memo_bytes(self._problem, state, self._rows) > kept.MEMO_BYTES
 
     def known(self, batch_summary: AnyBatchSummary, rows: Sequence[int]) -> list[AnyOwners]:
         return owners_of_partitions(batch_summary.owners, rows)
 
-    def guard(self, state: State, sums: Sums) -> float:
+    def guard(self, state: State, sums: Sums[BatchSummary]) -> float:
         if state.momentum is None or not state.momentum.weight:
             return -np.inf
         with one_thread(), phase(Phase.GLOBAL_STEP):

@@ -30,7 +30,7 @@ from dpdist.inference.sample import Sample
 from dpdist.models.sufficient_statistics import Summary
 
 #: Batch summaries beyond this size in total are stored in files, if workers can reach the run's place.
-MOST_BYTES = 2**30
+MEMO_BYTES = 2**30
 
 
 class ComponentMap(Protocol):

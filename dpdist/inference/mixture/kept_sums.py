@@ -28,7 +28,7 @@ from dpdist.inference.schedules.tree import Sums, total_of
 from dpdist.models.sufficient_statistics import Summary
 
 
-class KeptSums(Sums):
+class KeptSums(Sums[BatchSummary]):
     """Sums of `batch_summaries`, any of which may be in files.
 
     Parameters

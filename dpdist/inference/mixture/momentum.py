@@ -23,12 +23,14 @@ from typing import Annotated
 import numpy as np
 
 from dpdist.core.stored import Stored
+from dpdist.inference.mixture.kept import MEMO_BYTES
 from dpdist.models.mixture import Posterior
 
 #: Largest weight of the last lap's change.
 MOST = 0.95
-#: Largest size of all batch summaries, in bytes: the bound of a total is computed before and after a visit.
-LARGEST_MEMO = 2**30
+#: Largest size of all batch summaries, in bytes: the bound of a total is computed before and after a visit, and the
+#: totals of larger ones are not on the coordinator.
+LARGEST_MEMO = MEMO_BYTES
 
 
 def serves(memo_bytes: int) -> bool:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpdist.inference.moves.contest import ALIKE, contest
+from dpdist.inference.moves.contest import TIE, contest
 from dpdist.inference.moves.sampled_rows import SampledRows
 from dpdist.inference.moves.seeding import distances_from_drawn, many_nearest_seeds, standardized
 from dpdist.inference.moves.shells import column_depths, even_shares, shells, small_shares
@@ -54,7 +54,7 @@ def seed_children(sample: SampledRows, children: int, seedings: int, rng: np.ran
     owned = np.concatenate(seeded, axis=1)[:, None] == np.arange(children)[:, None]
     tried = seeding.stepped(seeding.children(owned * sample.weights[:, None, None]))
     ways = np.repeat(np.arange(len(seeded)), [owners.shape[1] for owners in seeded])
-    return [tried[:, k] for k in _finalists(seeding.evidence(tried), ways, ALIKE * float(sample.weights.sum()))]
+    return [tried[:, k] for k in _finalists(seeding.evidence(tried), ways, TIE * float(sample.weights.sum()))]
 
 
 def _finalists(evidence: np.ndarray, ways: np.ndarray, tie: float) -> list[int]:

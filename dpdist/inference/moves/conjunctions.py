@@ -18,7 +18,7 @@ from dpdist.inference.moves.change import EMPTY
 from dpdist.inference.moves.sampled_rows import SampledRows
 
 #: Largest number of values of a column that are asked for, and of conjunctions.
-VALUES, MOST = 6, 10
+COMMONEST, CONJUNCTIONS = 6, 10
 
 
 def by_conjunctions(sample: SampledRows, divisions: Sequence[np.ndarray]) -> np.ndarray:
@@ -32,7 +32,7 @@ def by_conjunctions(sample: SampledRows, divisions: Sequence[np.ndarray]) -> np.
 def conditions(divisions: Sequence[np.ndarray]) -> np.ndarray:
     """(n, V) whether a row has each of the most frequent values of each column; `divisions` are ranks (n,)."""
     return np.concatenate(
-        [ranks[:, None] == np.arange(min(VALUES, int(ranks.max()) + 1)) for ranks in divisions], axis=1
+        [ranks[:, None] == np.arange(min(COMMONEST, int(ranks.max()) + 1)) for ranks in divisions], axis=1
     )
 
 
@@ -49,7 +49,7 @@ def decision_list(
     rng : of these draws; None if all conditions may be used
     """
     found = list[np.ndarray]()
-    while len(found) < MOST:
+    while len(found) < CONJUNCTIONS:
         among = has if rng is None else has[:, rng.random(has.shape[1]) < share]
         part = _conjunction(sample, among, rest)
         if part is None:

@@ -18,7 +18,7 @@ from dpdist.inference.moves.sampled_rows import STEP_GAIN, SampledRows
 AHEAD = 5
 #: Bounds are compared in steps of so many nats per row, and the first of arrangements within one step is kept, so that
 #: rounding hardly ever decides.
-ALIKE = 1e-7
+TIE = 1e-7
 
 
 class Rising(NamedTuple):
@@ -53,7 +53,7 @@ def contest(
         after the first step of each stage
     """
     still, rising = STEP_GAIN * sample.rows, [Rising(stats, -np.inf, np.inf) for stats in candidates]
-    tie = ALIKE * sample.rows
+    tie = TIE * sample.rows
     for kept, steps in stages:
         rising = _ranked(rising, tie)[:kept]
         for step in range(steps):

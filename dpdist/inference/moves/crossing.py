@@ -28,7 +28,7 @@ COLUMNS, VALUES, LEAST = 16, 16, 0.003
 LARGE, MERGED = 5, {False: (2, 32), True: (4, 64)}
 #: Share of a component that has one value if the component is one of that value. Largest number of sets of such
 #: components that are replaced, and of replacements that are returned.
-ALIKE, SETS, REPLACED = 0.99, 4, 4
+OF_ONE_VALUE, SETS, REPLACED = 0.99, 4, 4
 
 
 def crossed(sample: SampledRows, now: Arrangement, rng: np.random.Generator) -> list[np.ndarray]:
@@ -75,7 +75,7 @@ def _alike(now: Arrangement, divisions: Sequence[np.ndarray]) -> list[tuple[list
     sets: dict[tuple[int, ...], int | None] = {tuple(range(len(now.stats))): None}
     for column, ranks in enumerate(divisions):
         held = np.stack([now.resp[ranks == rank].sum(axis=0) for rank in range(int(ranks.max()) + 1)])
-        alike = np.flatnonzero(held.max(axis=0) > ALIKE * held.sum(axis=0))
+        alike = np.flatnonzero(held.max(axis=0) > OF_ONE_VALUE * held.sum(axis=0))
         if len(alike) > 1:
             sets.setdefault(tuple(alike.tolist()), column)
     largest = sorted(sets, key=lambda members: -now.stats[list(members), -1].sum())

@@ -13,7 +13,7 @@ from dpdist.models.families.base import Rows, dense_rows
 
 #: Depths that differ by less than this share are equal: with whole numbers, many rows have the same distance from a
 #: centre.
-ALIKE = 1e-9
+ROUNDING = 1e-9
 #: Weight above the highest cut of :func:`small_shares`: a cluster of fewer rows hardly pays.
 LEAST_WEIGHT = 4.0
 
@@ -25,7 +25,7 @@ def shells(depths: np.ndarray, weights: np.ndarray, below: np.ndarray) -> np.nda
     of rounding. Depths (n, 1) are cut S times.
     """
     found = _quantiles(depths, weights, below)
-    return np.asarray((depths[:, None] < found - ALIKE * np.abs(found)).sum(axis=1))
+    return np.asarray((depths[:, None] < found - ROUNDING * np.abs(found)).sum(axis=1))
 
 
 def even_shares(cuts: int, seedings: int, rng: np.random.Generator) -> np.ndarray:

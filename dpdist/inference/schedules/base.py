@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any, Self
 
 from dpdist.core.randomness import generator
-from dpdist.inference.mixture.batch_summary import BatchSummary
 from dpdist.inference.schedules.tree import Sums
 from dpdist.inference.state import State
 
@@ -27,7 +26,7 @@ class Ledger(ABC):
     sums : of the batch summaries
     """
 
-    def __init__(self, sums: Sums) -> None:
+    def __init__(self, sums: Sums[Any]) -> None:
         self.sums = sums
 
     @abstractmethod
@@ -38,7 +37,7 @@ class Ledger(ABC):
     def total(self) -> Any:
         """The total from which the next posterior is computed, wherever its numbers are stored."""
 
-    def running(self) -> BatchSummary | None:
+    def running(self) -> Any:
         """A total that is not the sum of batch summaries, for the state; None if there is none."""
         return None
 
@@ -64,7 +63,7 @@ class Schedule(ABC):
         return replace(self, batches=number) if self.batches is None else self  # type: ignore[type-var]
 
     @abstractmethod
-    def open(self, state: State, batch_rows: Sequence[float], sums: Sums) -> Ledger:
+    def open(self, state: State, batch_rows: Sequence[float], sums: Sums[Any]) -> Ledger:
         """The ledger of the lap of a state.
 
         Parameters

@@ -47,12 +47,12 @@ class Memoized(Schedule):
     def __post_init__(self) -> None:
         check_settings(self)
 
-    def open(self, state: State, batch_rows: Sequence[float], sums: Sums) -> Ledger:
+    def open(self, state: State, batch_rows: Sequence[float], sums: Sums[Any]) -> Ledger:
         return _Memo(self, state, batch_rows, sums)
 
 
 class _Memo(Ledger):
-    def __init__(self, schedule: Memoized, state: State, batch_rows: Sequence[float], sums: Sums) -> None:
+    def __init__(self, schedule: Memoized, state: State, batch_rows: Sequence[float], sums: Sums[Any]) -> None:
         super().__init__(sums)
         self._start, self._rows = state.start, batch_rows
         self._unseen = list(state.order[state.visited :])
@@ -81,5 +81,5 @@ class Batch(Schedule):
     batches = 1
     lookahead = 0
 
-    def open(self, state: State, batch_rows: Sequence[float], sums: Sums) -> Ledger:
+    def open(self, state: State, batch_rows: Sequence[float], sums: Sums[Any]) -> Ledger:
         return Memoized(batches=1).open(state, batch_rows, sums)

@@ -13,7 +13,6 @@ from typing import Any
 
 from dpdist.core.checks import COUNT, number
 from dpdist.core.settings import check_settings, documented, setting
-from dpdist.inference.mixture.batch_summary import BatchSummary
 from dpdist.inference.schedules.base import Ledger, Schedule
 from dpdist.inference.schedules.memoized import AHEAD, LOOKAHEAD
 from dpdist.inference.schedules.tree import Sums
@@ -38,7 +37,7 @@ class Stochastic(Schedule):
     def __post_init__(self) -> None:
         check_settings(self)
 
-    def open(self, state: State, batch_rows: Sequence[float], sums: Sums) -> Ledger:
+    def open(self, state: State, batch_rows: Sequence[float], sums: Sums[Any]) -> Ledger:
         return _Average(self, state, batch_rows, sums)
 
     def rate(self, step: int) -> float:
@@ -47,7 +46,7 @@ class Stochastic(Schedule):
 
 
 class _Average(Ledger):
-    def __init__(self, schedule: Stochastic, state: State, batch_rows: Sequence[float], sums: Sums) -> None:
+    def __init__(self, schedule: Stochastic, state: State, batch_rows: Sequence[float], sums: Sums[Any]) -> None:
         super().__init__(sums)
         self._schedule, self._rows = schedule, batch_rows
         self._step = (state.lap - 1) * len(batch_rows) + state.visited
@@ -62,8 +61,8 @@ class _Average(Ledger):
         self.sums.replace(batch, batch_summary)
         self._step += 1
 
-    def total(self) -> BatchSummary:
+    def total(self) -> Any:
         return self._running
 
-    def running(self) -> BatchSummary | None:
+    def running(self) -> Any:
         return self._running

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from dpdist.execution.base import FAN_IN
 from dpdist.execution.grouping import group_size
 from dpdist.inference.mixture.footprint import ENDING, JUDGED, JUDGING
-from dpdist.inference.mixture.kept import MOST_BYTES
+from dpdist.inference.mixture.kept import MEMO_BYTES
 from dpdist.inference.schedules.memoized import LOOKAHEAD
 from dpdist.runs.cadence import CHECKPOINT_SECONDS, SHARE
 from dpdist.runs.planning.costs import UnitCosts
@@ -256,7 +256,7 @@ def coordinator_bytes(shape: Shape, costs: UnitCosts) -> float:
     Sums too large for memory are in files, and count as the largest size that is held in memory.
     """
     size = summary_bytes(shape, costs)
-    held = 3 * max(size, min(shape.batches * size, MOST_BYTES))
+    held = 3 * max(size, min(shape.batches * size, MEMO_BYTES))
     judging = ENDING * _table(shape) + min(JUDGING * _table(shape), 8.0 * JUDGED)
     return costs.process + held + judging + 3 * shape.sample_bytes
 
