@@ -256,6 +256,16 @@ def test_what_a_killed_process_left_of_a_table_goes_with_the_next(tmp_path, pred
     assert out.exists() and not [path for path in tmp_path.iterdir() if "partial" in path.name]
 
 
+@pytest.mark.parametrize("name", ["labels.csv", "labels.parquet"])
+def test_a_table_is_on_the_disk_before_it_has_its_name(tmp_path, predictor, monkeypatch, name: str) -> None:
+    out, seen = tmp_path / name, list[tuple[Path, bool]]()
+    monkeypatch.setattr(
+        os, "fsync", lambda file: seen.append((Path(os.readlink(f"/proc/self/fd/{file}")), out.exists()))
+    )
+    write_labels(predictor, source_of(clusters(1)), SerialBackend(), out)
+    assert (tmp_path / f".partial-{name}", False) in seen and (tmp_path, True) in seen
+
+
 @pytest.mark.parametrize("name", ["labels.txt", "labels.npy", "labels.JSON"])
 def test_labels_are_not_written_as_folders_that_are_called_like_files(tmp_path, predictor, name: str) -> None:
     with pytest.raises(InputError, match=r"labels are written as \.csv, \.tsv, \.parquet or \.zarr"):

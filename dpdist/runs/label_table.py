@@ -14,6 +14,7 @@ import zarr
 
 from dpdist.core.errors import InputError, OutputExistsError
 from dpdist.core.outputs import check_parent, require_path
+from dpdist.core.places.local import put_file
 from dpdist.data.files import ending_of
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def write_table(labels: Path, target: Path, ids: RowIds, outputs: Iterable[str],
         else:
             _write_text(frames, aside, "\t" if ending_of(target.name) == ".tsv" else ",")
         claim_file(target, overwrite)
-        aside.replace(target)
+        put_file(aside, target)
     finally:
         aside.unlink(missing_ok=True)
 

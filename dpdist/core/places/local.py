@@ -153,6 +153,13 @@ def _write(file: Path, data: bytes | memoryview) -> None:
         os.fsync(stream.fileno())
 
 
+def put_file(aside: Path, target: Path) -> None:
+    """Replace the file `target` by `aside` in one step; the new content is durable by then."""
+    _synchronise(aside)
+    aside.replace(target)
+    _synchronise(target.parent)
+
+
 def _synchronise(path: Path) -> None:
     """Make a file's content, or a folder's entries, durable."""
     handle = os.open(path, os.O_RDONLY)
