@@ -11,8 +11,8 @@ import dpdist
 from dpdist.inference.moves import agglomerate, arrange
 from dpdist.inference.moves.agglomerate import agglomerated
 from dpdist.inference.moves.arrange import best_of, rearranged
+from dpdist.inference.moves.regroup import Regroup
 from dpdist.inference.moves.sampled_rows import Arrangement, SampledRows
-from dpdist.inference.moves.split import Split
 from dpdist.models.families import Moments
 from dpdist.models.mixture import Model
 from dpdist.models.sufficient_statistics import Summary
@@ -84,9 +84,9 @@ def test_what_no_split_finds_seeds_may_in_one_or_two(monkeypatch, members) -> No
     monkeypatch.setattr(arrange, "_changes", lambda *given: [])
     sample = SampledRows.of(model_of(rows), rows, np.ones(len(rows)))
     start = sums(sample.model, rows, owners * members // (owners.max() + 1))
-    found = rearranged(sample, sample.settled(start), Split(), np.random.default_rng(0))
+    found = rearranged(sample, sample.settled(start), Regroup().seedings, np.random.default_rng(0))
     assert (found is not None and len(found.stats) > 4) == (members < 3)
-    few = rearranged(sample, sample.settled(start), Split(), np.random.default_rng(0), most=3)
+    few = rearranged(sample, sample.settled(start), Regroup().seedings, np.random.default_rng(0), most=3)
     assert few is None or len(few.stats) <= 3
 
 

@@ -10,9 +10,9 @@ from dpdist.inference.moves import arrange
 from dpdist.inference.moves.arrange import CROSSED, rearranged, rearranged_widely
 from dpdist.inference.moves.conjunctions import CONJUNCTIONS, by_conjunctions, evidence_of
 from dpdist.inference.moves.crossing import COLUMNS, LARGE, LEAST, MERGED, REPLACED, VALUES, crossed, replaced
+from dpdist.inference.moves.regroup import Regroup
 from dpdist.inference.moves.sampled_rows import SampledRows
 from dpdist.inference.moves.seeding import by_value
-from dpdist.inference.moves.split import Split
 from tests.cases import ALLOCATIONS, FAMILIES
 from tests.test_agglomerate import SHARES, of_case
 from tests.test_regroup import model_of, sums
@@ -135,7 +135,7 @@ def test_groups_of_many_are_divided_by_values_within_their_limit(wide, monkeypat
         owners = np.minimum(cut_otherwise(rows), members - 1)
         now = sample.stepped([sums(sample.model, rows, owners)])[0]
         given = (np.random.default_rng(0), most)
-        found = rearranged_widely(sample, now, *given) if wide else rearranged(sample, now, Split(), *given)
+        found = rearranged_widely(sample, now, *given) if wide else rearranged(sample, now, Regroup().seedings, *given)
         assert found is None or len(found.stats) <= most
         return now.elbo if found is None else found.elbo
 

@@ -11,8 +11,8 @@ from sklearn.datasets import load_breast_cancer
 import dpdist
 from dpdist.inference.moves import arrange, hops
 from dpdist.inference.moves.hops import _swept, hopped
+from dpdist.inference.moves.regroup import Regroup
 from dpdist.inference.moves.sampled_rows import Arrangement, SampledRows
-from dpdist.inference.moves.split import Split
 from dpdist.models.allocations import DirichletProcess
 from dpdist.models.families import Moments
 from dpdist.models.mixture import Model
@@ -70,7 +70,7 @@ def test_rows_go_where_nothing_else_is_better(monkeypatch) -> None:
         asked = []
         monkeypatch.setattr(arrange, "_candidates", lambda *_, better=better: better)
         monkeypatch.setattr(arrange, "hopped", lambda *given, asked=asked: asked.append(given) or hopped(*given))
-        found = arrange.rearranged(sample, sample.settled(now.stats), Split(), np.random.default_rng(0))
+        found = arrange.rearranged(sample, sample.settled(now.stats), Regroup().seedings, np.random.default_rng(0))
         np.testing.assert_array_equal(found.resp.argmax(axis=1), owners)
         assert len(asked) == (1 if better else 2), "once where others were tried in vain"
 

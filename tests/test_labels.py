@@ -259,9 +259,7 @@ def test_what_a_killed_process_left_of_a_table_goes_with_the_next(tmp_path, pred
 @pytest.mark.parametrize("name", ["labels.csv", "labels.parquet"])
 def test_a_table_is_on_the_disk_before_it_has_its_name(tmp_path, predictor, monkeypatch, name: str) -> None:
     out, seen = tmp_path / name, list[tuple[Path, bool]]()
-    monkeypatch.setattr(
-        os, "fsync", lambda file: seen.append((Path(os.readlink(f"/proc/self/fd/{file}")), out.exists()))
-    )
+    monkeypatch.setattr(os, "fsync", lambda file: seen.append((Path(f"/proc/self/fd/{file}").readlink(), out.exists())))
     write_labels(predictor, source_of(clusters(1)), SerialBackend(), out)
     assert (tmp_path / f".partial-{name}", False) in seen and (tmp_path, True) in seen
 

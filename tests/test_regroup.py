@@ -463,12 +463,12 @@ def test_clusters_are_found_whatever_the_arrangement_before(labels) -> None:
     truth, before = sums(model, rows, owners), sums(model, rows, given)
     sample = SampledRows.of(model, rows, np.ones(200))
     first = sample.settled(before)
-    found = rearranged(sample, sample.settled(before), Split(), rng) or first
+    found = rearranged(sample, sample.settled(before), Regroup().seedings, rng) or first
     np.testing.assert_allclose(np.sort(found.stats[:, -1]), np.sort(truth[:, -1]), atol=2.0)
     after = sample.stepped([found.stats])[0]
     assert (found.elbo > first.elbo + 1) == (found is not first) and found.elbo == pytest.approx(after.elbo, abs=0.1)
     np.testing.assert_allclose(found.resp.sum(axis=1), 1.0, rtol=1e-12)
-    assert rearranged(sample, sample.settled(found.stats), Split(), rng) is None
+    assert rearranged(sample, sample.settled(found.stats), Regroup().seedings, rng) is None
 
 
 def test_a_candidate_that_stands_still_below_the_least_is_given_up_and_a_rising_one_overtakes_a_higher() -> None:
@@ -515,7 +515,7 @@ def test_changes_keep_all_rows_and_gain_what_the_evidence_says(monkeypatch) -> N
     model = model_of(rows)
     sample = SampledRows.of(model, rows, np.ones(len(rows)), 0.2)
     now = sample.stepped([sums(model, rows, np.array([0, 0, 1, 1, 2, 2, 2])[owners])])[0]
-    changes = list(_changes(sample, now, Split(), np.random.default_rng(0), np.inf))
+    changes = list(_changes(sample, now, Regroup().seedings, np.random.default_rng(0), np.inf))
     kinds = sorted((tuple(removed), len(added)) for _, removed, added in changes)
     pairs = list(combinations(range(3), 2))
     assert kinds == sorted(
@@ -539,7 +539,7 @@ def test_splits_merges_and_both_at_once_have_their_turn_each_the_most_promising_
     ]
     monkeypatch.setattr("dpdist.inference.moves.arrange._changes", lambda *_: iter(changes))
     now = Arrangement(np.ones((2, 1)), 0.0, np.ones((5, 2)), np.zeros(2))
-    found = _candidates(None, now, Split(), np.random.default_rng(0), np.inf)
+    found = _candidates(None, now, Regroup().seedings, np.random.default_rng(0), np.inf)
     assert [float(each[-1, 0]) for each in found] == [-40.0, -800.0, -2e4, -50.0, -900.0, -1e4]
     assert [len(each) for each in found] == [3, 1, 2, 3, 1, 1]
 

@@ -29,7 +29,6 @@ from dpdist.inference.moves.hops import hopped
 from dpdist.inference.moves.redivision import redivisions
 from dpdist.inference.moves.sampled_rows import STEP_GAIN, Arrangement, SampledRows
 from dpdist.inference.moves.shells import shells
-from dpdist.inference.moves.split import Split
 
 #: Number of arrangements kept in each stage, and steps of refinement, after which the best enter the next stage; many
 #: are kept at first, because what ends higher may start lower.
@@ -39,8 +38,9 @@ STAGES = (10, 3), (5, 5), (3, 12)
 SEEDS = 8
 #: Smallest group that is divided by the values of columns if all else fails; smaller ones are seeded and merged.
 CROSSED = 3
-#: Largest number of divisions of one component that are tried among the other changes.
-SEEDED = 3
+#: Largest number of divisions of one component, in two, that are tried among the other changes, and steps of
+#: variational inference before these are chosen.
+SEEDED, SEED_STEPS = 3, 2
 #: Largest number of rounds, each of which adopts the best arrangement.
 ROUNDS = 4
 #: Nats per row that an arrangement must gain in a round to be adopted.
@@ -64,7 +64,7 @@ def best_of(sample: SampledRows, candidates: Sequence[np.ndarray], least: float)
 
 
 def rearranged(
-    sample: SampledRows, settled: Arrangement, split: Split, rng: np.random.Generator, most: float = np.inf
+    sample: SampledRows, settled: Arrangement, seedings: int, rng: np.random.Generator, most: float = np.inf
 ) -> Arrangement | None:
     """The best arrangement found, or None if none is better than the present one.
 
@@ -72,14 +72,14 @@ def rearranged(
     ----------
     sample : rows of the components
     settled : the present components after refinement on the sample
-    split : how components are split
+    seedings : of each division of a component, as in :func:`~dpdist.inference.moves.children.seed_children`
     rng : of the seedings
     most : largest number of components
     """
     now, found = settled, None
     for _ in range(ROUNDS):
         least = now.elbo + ROUND_GAIN * sample.rows
-        best = best_of(sample, _candidates(sample, now, split, rng, most), least)
+        best = best_of(sample, _candidates(sample, now, seedings, rng, most), least)
         if best is None and (gone := hopped(sample, now)) is not None:
             best = best_of(sample, [gone], least)
         if best is None and found is None:
@@ -137,14 +137,14 @@ def _anew(sample: SampledRows, settled: Arrangement, rng: np.random.Generator, m
 
 
 def _candidates(
-    sample: SampledRows, now: Arrangement, split: Split, rng: np.random.Generator, most: float
+    sample: SampledRows, now: Arrangement, seedings: int, rng: np.random.Generator, most: float
 ) -> list[np.ndarray]:
     """Arrangements, statistics (M', F) of each, alternating between splits, merges and both; best of each kind first.
 
     The improvement by refinement differs much more between these three kinds than within each.
     """
     kinds: dict[tuple[int, int], list[_Change]] = {}
-    for change in _changes(sample, now, split, rng, most):
+    for change in _changes(sample, now, seedings, rng, most):
         kinds.setdefault((len(change.removed), len(change.added)), []).append(change)
     ranked = [sorted(alike, key=lambda change: -change.gain) for alike in kinds.values()]
     in_turn = [change for changes in zip_longest(*ranked) for change in changes if change is not None]
@@ -160,19 +160,18 @@ class _Change(NamedTuple):
 
 
 def _changes(
-    sample: SampledRows, now: Arrangement, split: Split, rng: np.random.Generator, most: float
+    sample: SampledRows, now: Arrangement, seedings: int, rng: np.random.Generator, most: float
 ) -> Iterator[_Change]:
     family, members = sample.model.family, range(len(now.stats))
     evidence = family.log_evidence(now.stats / sample.share)
-    splits = len(members) + split.children - 1 <= most
-    for k in members if splits else ():
-        for gain, children in _split(sample, now.resp[:, k], split, rng):
+    for k in members if len(members) < most else ():
+        for gain, children in _split(sample, now.resp[:, k], seedings, rng):
             yield _Change(gain, [k], children)
     for i, j in combinations(members, 2):
         both = now.stats[[i, j]].sum(axis=0, keepdims=True)
         lost = float(family.log_evidence(both / sample.share)[0] - evidence[i] - evidence[j])
         yield _Change(lost, [i, j], both)
-        for gain, anew in _split(sample, now.resp[:, i] + now.resp[:, j], split, rng):
+        for gain, anew in _split(sample, now.resp[:, i] + now.resp[:, j], seedings, rng):
             yield _Change(lost + gain, [i, j], anew)
 
 
@@ -188,11 +187,10 @@ def _around(sample: SampledRows, now: Arrangement) -> list[np.ndarray]:
     return [sample.sums(each) for each in np.swapaxes(parts, 0, 1)]
 
 
-def _split(sample: SampledRows, weights: np.ndarray, split: Split, rng: np.random.Generator) -> list[Children]:
+def _split(sample: SampledRows, weights: np.ndarray, seedings: int, rng: np.random.Generator) -> list[Children]:
     """Children from several seedings that divide the rows with `weights` (n,) and seem to gain."""
     rows = np.flatnonzero(weights > FEW * sample.weights)
     if not len(rows):
         return []
     own = SampledRows(sample.model, sample.features[rows], sample.points[rows], weights[rows], sample.share)
-    seeded = seed_children(own, split.children, split.seedings, rng)
-    return paying(own, seeded, [(SEEDED, split.seed_iterations)])
+    return paying(own, seed_children(own, 2, seedings, rng), [(SEEDED, SEED_STEPS)])

@@ -37,7 +37,6 @@ from dpdist.inference.moves.sampled_rows import SampledRows
 from dpdist.inference.moves.sampling import in_equal_shares, rows_each
 from dpdist.inference.moves.searched import SearchedGroups
 from dpdist.inference.moves.sketch import Found, Sketch, joined, union_of
-from dpdist.inference.moves.split import Split
 from dpdist.models.families.base import Rows
 from dpdist.models.mixture import Model
 
@@ -76,7 +75,7 @@ class Regroup(Dividing):
     widest : size of the groups to which one component for the outer rows of all members may be added, and which are
         divided by the values of columns, also at random; nothing else is tried in groups of more than `largest`
     rows : largest number of sampled rows in a search
-    seedings : of a split, as in :class:`Split`
+    seedings : of a split, as in :class:`~dpdist.inference.moves.split.Split`
     searches : largest number of searches of a group that find nothing, on small data; on large data there is one
     refine : laps in which the components found may start to gain
     """
@@ -263,10 +262,10 @@ def _arrange_task(
     (model, move), (rows, weights, share), (seed, lap, wave, identity) = shared, drawn, key
     rng = generator(seed, "regroup search", lap, wave, identity)
     with one_thread():
-        sample, split = SampledRows.of(model, rows, weights, share), Split(seedings=move.seedings, seed_iterations=2)
+        sample = SampledRows.of(model, rows, weights, share)
         settled = sample.settled(stats * share)
         if len(stats) <= move.largest:
-            tried = (rearranged(sample, settled, split, rng, most) for _ in range(searches))
+            tried = (rearranged(sample, settled, move.seedings, rng, most) for _ in range(searches))
             better = next((each for each in tried if each is not None), None)
         else:
             better = rearranged_widely(sample, settled, rng, most)
