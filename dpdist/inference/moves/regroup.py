@@ -29,6 +29,7 @@ import numpy as np
 
 from dpdist.core.checks import COUNT, check_fields, whole
 from dpdist.core.randomness import generator
+from dpdist.core.settings import check_settings, documented, setting
 from dpdist.core.threads import one_thread
 from dpdist.inference.moves.arrange import ROUND_GAIN, rearranged, rearranged_widely, redivided
 from dpdist.inference.moves.base import LapEnd, Proposals
@@ -64,33 +65,35 @@ class GroupRows(NamedTuple):
     share: float
 
 
+@documented
 @dataclass(frozen=True)
 class Regroup(Dividing):
-    """Rearrange the rows of neighbouring components where splits find nothing more.
+    """Rearrange the rows of neighbouring components where splits find nothing more."""
 
-    Parameters
-    ----------
-    smallest, largest : sizes of groups; a group of each size between them is a component and its nearest neighbours,
-        and a single component is a group if there is no other
-    widest : size of the groups to which one component for the outer rows of all members may be added, and which are
-        divided by the values of columns, also at random; nothing else is tried in groups of more than `largest`
-    rows : largest number of sampled rows in a search
-    seedings : of a split, as in :class:`~dpdist.inference.moves.split.Split`
-    searches : largest number of searches of a group that find nothing, on small data; on large data there is one
-    refine : laps in which the components found may start to gain
-    """
-
-    smallest: int = 2
-    largest: int = 5
-    widest: int = MOST_TOGETHER
-    rows: int = 4000
-    seedings: int = 16
-    searches: int = 6
-    refine: int = 3
+    smallest: int = setting(
+        2,
+        whole(2),
+        "Size of the smallest groups. For each size up to `largest`, a component and its nearest neighbours are a "
+        "group; a single component is a group if there is no other.",
+    )
+    largest: int = setting(5, whole(2, MOST_TOGETHER), "Size of the largest groups that are divided in every way.")
+    widest: int = setting(
+        MOST_TOGETHER,
+        whole(2, MOST_TOGETHER),
+        "Size of the groups to which one component for the outer rows of all members may be added, and which are "
+        "divided by the values of columns, also at random; nothing else is tried in groups of more than `largest`.",
+    )
+    rows: int = setting(4000, COUNT, "Largest number of sampled rows in a search.")
+    seedings: int = setting(16, COUNT, "Number of k-means++ seedings of each split within a group, as of a Split.")
+    searches: int = setting(
+        6,
+        COUNT,
+        "Largest number of searches of a group that find nothing, on small data; on large data there is one.",
+    )
+    refine: int = setting(3, COUNT, "Number of laps within which the components found must gain.")
 
     def __post_init__(self) -> None:
-        counted = "rows", "seedings", "searches", "refine"
-        check_fields(self, " of Regroup", smallest=whole(2), **dict.fromkeys(counted, COUNT))
+        check_settings(self, " of Regroup")
         check_fields(self, " of Regroup", largest=whole(self.smallest, MOST_TOGETHER))
         check_fields(self, " of Regroup", widest=whole(self.largest, MOST_TOGETHER))
 
