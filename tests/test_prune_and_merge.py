@@ -91,6 +91,9 @@ class Replay(Learner):
     def check_moments(self, moments: Moments) -> None:
         raise NotImplementedError
 
+    def check(self, table: np.ndarray) -> None:
+        raise NotImplementedError
+
     def begin(self, table: np.ndarray, rule: OpeningRule, dtype: type, overlap: np.ndarray | None, seen: float) -> Pass:
         assert overlap is None or overlap.shape == (len(table), len(table))
         return Replayed(table, overlap)

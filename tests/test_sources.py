@@ -18,6 +18,7 @@ from scipy import sparse
 from dpdist.core.errors import CorruptDataError, InputError
 from dpdist.data import ArraySource, DaskSource, Source, ZarrSource, as_source
 from dpdist.data.base import FEWEST_ROWS, MOST_ROWS, PARTITION_BYTES, READ_BYTES, cut_rows, require_weights
+from dpdist.data.documents.counts import check_block
 from dpdist.data.zarr import COMPLETE
 from dpdist.testing import check_source
 
@@ -172,14 +173,17 @@ def test_entries_stored_twice_in_a_sparse_matrix_are_added() -> None:
     assert compressed.nnz == 3
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, bool])
 @pytest.mark.parametrize("form", ["coo", "csr"])
-def test_entries_stored_often_are_added_beyond_their_dtype_and_keep_it_within(form) -> None:
+def test_entries_stored_often_are_added_beyond_their_dtype_and_keep_it_within(form, dtype) -> None:
     place = np.zeros(300, dtype=np.int32), np.repeat([0, 1], [260, 40]).astype(np.int32)
-    tokens = sparse.coo_array((np.ones(300, dtype=np.uint8), place), shape=(1, 2))
+    tokens = sparse.coo_array((np.ones(300, dtype=dtype), place), shape=(1, 2))
     if form == "csr":
         tokens = sparse.csr_array((tokens.data, tokens.col, np.array([0, 300])), shape=(1, 2))
     np.testing.assert_array_equal(all_rows(as_source(tokens)), [[260, 40]])
-    assert as_source(tokens[:, 1:] if form == "csr" else sparse.coo_array(tokens.toarray())).dtype == np.uint8
+    np.testing.assert_array_equal(check_block(tokens, 0, "documents").toarray(), [[260, 40]])
+    once = sparse.coo_array((np.ones(2, dtype=dtype), ([0, 1], [0, 1])), shape=(2, 2))
+    assert as_source(once if form == "coo" else once.tocsr()).dtype == dtype
 
 
 @pytest.mark.parametrize("kind", KINDS)

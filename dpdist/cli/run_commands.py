@@ -23,9 +23,9 @@ from dpdist.cli.foreground import (
     way_on,
 )
 from dpdist.cli.options import Options, split, with_settings
-from dpdist.cli.terminal import OUTPUT
+from dpdist.cli.terminal import MESSAGES, OUTPUT
 from dpdist.cluster.running import Launch
-from dpdist.core.errors import InputError
+from dpdist.core.errors import InputError, PrecisionError
 from dpdist.core.outputs import check_apart
 from dpdist.data import Source
 from dpdist.data.files import located
@@ -174,11 +174,17 @@ def extend(
     """Extend a model with new rows, without reading the rows that it was fitted to."""
     source = rows_for(open_run(model), data)
     settings = {"data": located(data), "holdout": None}
-    drive_here(
-        lambda backend: prepare_extension(model, source, backend, out, overwrite, settings, again, give_up),
-        launcher_of(workers, scheduler, serial, source),
-        out or model,
-    )
+    launch = launcher_of(workers, scheduler, serial, source)
+    try:
+        drive_here(
+            lambda backend: prepare_extension(model, source, backend, out, overwrite, settings, again, give_up),
+            launch,
+            out or model,
+        )
+    except PrecisionError:
+        if out is None:
+            say(MESSAGES, f"the rows before remain; without these, continue with dpdist extend {model} OTHER --give-up")
+        raise
 
 
 def resume(

@@ -12,7 +12,7 @@ from dpdist.core.checks import shown
 from dpdist.core.errors import InputError, InputKindError
 from dpdist.data.base import Partition, Partitioning, TableSource, Weights, cut_rows
 from dpdist.data.columns import Names
-from dpdist.data.soundness import EXACT, require_exact, require_shape, unmasked
+from dpdist.data.soundness import EXACT, require_exact, require_shape, summable, unmasked
 from dpdist.models.families.base import Rows, is_sparse
 
 
@@ -73,14 +73,11 @@ def _as_csr(values: sparse.sparray) -> sparse.csr_array:
     if values.format in ("csr", "csc", "bsr"):
         _require_pointers(values.indptr, len(values.indices))
         _require_places(values)
-    # Entries stored twice are added, and their sum may be beyond a small integer dtype.
-    small = values.dtype.kind in "iu" and values.dtype.itemsize < 8
-    narrow = small and not getattr(values, "has_canonical_format", True)
-    rows = sparse.csr_array(values.astype(np.int64) if narrow else values)
+    rows = sparse.csr_array(summable(values))
     if not rows.has_canonical_format:
         rows = rows.copy()
         rows.sum_duplicates()
-    if narrow and (rows.data == rows.data.astype(values.dtype)).all():
+    if rows.dtype != values.dtype and (rows.data == rows.data.astype(values.dtype)).all():
         rows = rows.astype(values.dtype)
     return rows
 

@@ -136,3 +136,10 @@ def require_exact_column(values: np.ndarray, where: str) -> None:
     far = most_rounded(values)
     if far is not None:
         require_exact(int(values.flat[far]), where)
+
+
+def summable(values: sparse.sparray) -> sparse.sparray:
+    """Values whose entries may be stored twice and then add: small integers and truth values as int64, so that their
+    sums neither wrap nor stay at true."""
+    small = values.dtype.kind in "iub" and values.dtype.itemsize < 8
+    return values.astype(np.int64) if small and not getattr(values, "has_canonical_format", True) else values

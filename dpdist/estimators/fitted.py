@@ -168,7 +168,7 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
     ) -> None:
         """Hold the model of a lap as this estimator's own; `chosen` is the choice of columns of its rows."""
         assert fitted is not None, "a lap was finished"
-        self._problem, self._fitted, self._history, self._chosen = problem, fitted, history, chosen
+        self._problem, self._fitted, self._history, self._chosen = problem, fitted, history, dict(chosen)
         for name in ("_predictor", "_rows", "labels_", "tree_", "groups_", "stability_"):
             self.__dict__.pop(name, None)
         self._show()

@@ -148,12 +148,12 @@ class SVA(Clustering[SVASpec]):
         """
         if isinstance(getattr(self, "_predictor", None), Cut):
             raise InputError("a cut cannot be continued; call partial_fit of the original model, and cut it again.")
-        self._advance(x, sample_weight)
-        self._end_pass()
+        problem, running, history = self._advanced(x, sample_weight)
+        self._take(problem, last_look(problem, running), history)
         return self
 
-    def _advance(self, x: object, sample_weight: npt.ArrayLike | None = None) -> None:
-        """Pass over more rows, without the final merges and pruning; if a row is invalid, the model is unchanged."""
+    def _advanced(self, x: object, sample_weight: npt.ArrayLike | None = None) -> tuple[SVAProblem, SVAState, History]:
+        """The pass after more rows, without the final merges and pruning; the model is unchanged."""
         goes_on = self.__sklearn_is_fitted__()
         source, backend = self._rows_like_fitted(x, sample_weight), SerialBackend()
         if goes_on:
@@ -165,12 +165,11 @@ class SVA(Clustering[SVASpec]):
             running, history = state.running, History()
         for partition in source.partitions:
             running = advance_block(problem, running, *partition.load())
-        self.adopt(problem, passed(named(running), _STREAMED), history, self._chosen)
+        return problem, running, history
 
-    def _end_pass(self) -> None:
-        """Merge and prune for the last time."""
-        running = last_look(self._problem, self._fitted.total)
-        self.adopt(self._problem, passed(named(running), _STREAMED), self._history, self._chosen)
+    def _take(self, problem: SVAProblem, running: SVAState, history: History) -> None:
+        """Hold the components of a pass as the model."""
+        self.adopt(problem, passed(named(running), _STREAMED), history, self._chosen)
 
     def _show(self) -> None:
         super()._show()
@@ -186,13 +185,13 @@ class SVA(Clustering[SVASpec]):
         try:
             for block in blocks:
                 if getattr(block, "shape", (1,))[:1] != (0,):
-                    anew._advance(block)
+                    anew._take(*anew._advanced(block))
         except KeyboardInterrupt:  # the stream may not be repeatable, so keep its clusters; partial_fit can continue
             if anew.__sklearn_is_fitted__():
                 self.adopt(anew._problem, anew._fitted, anew._history, anew._chosen)
             raise
         if not anew.__sklearn_is_fitted__():
             raise InputError("a pass needs at least one row; the stream had none. Check its source.")
-        anew._end_pass()
+        anew._take(anew._problem, last_look(anew._problem, anew._fitted.total), anew._history)
         self.adopt(anew._problem, anew._fitted, anew._history, anew._chosen)
         return self

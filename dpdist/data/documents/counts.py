@@ -8,6 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from dpdist.core.errors import InputError
+from dpdist.data.soundness import summable
 
 #: Largest index of a word, and largest count, which are int32.
 MOST = int(np.iinfo(np.int32).max)
@@ -35,7 +36,7 @@ def check_block(block: sparse.sparray, first: int, label: str) -> sparse.csr_arr
             f"{label} should be blocks of 2-D SciPy sparse matrices, with one row per document; got {kind}. "
             "Convert each block with scipy.sparse.csr_array(block)."
         )
-    rows = sparse.csr_array(block)
+    rows = sparse.csr_array(summable(block))
     _require_words(rows, first, label)
     _require_amounts(rows, first, label)
     _require_counts(rows, rows.data, first, label)

@@ -159,6 +159,10 @@ class Learner(ABC):
         """Raise :class:`InputError` if rows with these moments cannot come from this likelihood."""
 
     @abstractmethod
+    def check(self, table: np.ndarray) -> None:
+        """Raise :class:`PrecisionError` if a component of a table (K, F) lost its precision."""
+
+    @abstractmethod
     def begin(self, table: np.ndarray, rule: OpeningRule, dtype: type, overlap: np.ndarray | None, seen: float) -> Pass:
         """A pass that continues from a table.
 

@@ -322,6 +322,9 @@ class Conjugate(Learner):
     def width(self) -> int:
         return int(self.family.features(np.zeros((1, self.columns))).shape[1])
 
+    def check(self, table: np.ndarray) -> None:
+        self.family.log_evidence(table)
+
     def begin(self, table: np.ndarray, rule: OpeningRule, dtype: type, overlap: np.ndarray | None, seen: float) -> Pass:
         return PASSES.get(type(self.family), PlainPass)(self.family, table, rule, dtype, overlap)
 

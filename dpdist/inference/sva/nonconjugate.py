@@ -144,6 +144,9 @@ class NonConjugate(Learner):
         rng = generator(self.seed, "prior draws of a sequential pass")
         return self.likelihood.prior_draws(rng, self.likelihood.draws, self.columns)
 
+    def check(self, table: np.ndarray) -> None:
+        """Parameters are not differences of sums; the pass itself refuses those that are not finite."""
+
     def begin(self, table: np.ndarray, rule: OpeningRule, dtype: type, overlap: np.ndarray | None, seen: float) -> Pass:
         return NonConjugatePass(self, table, rule, overlap, seen)
 

@@ -166,10 +166,13 @@ def _info_of(running: SVAState, lap: int, left: int, seconds: float) -> Info:
 
 
 def advance_block(problem: SVAProblem, running: SVAState, rows: Rows, weights: np.ndarray | None) -> SVAState:
-    """Process rows in memory, as stored, in the given order."""
+    """Process rows in memory, as stored, in the given order; raises :class:`PrecisionError` if a component loses its
+    precision."""
     with one_thread():
         blocks = _blocks(rows, weights, problem.preparation, np.arange(rows.shape[0]))
-        return pass_over(blocks, running, problem.learner, problem.rule, problem.pruning, problem.dtype)
+        found = pass_over(blocks, running, problem.learner, problem.rule, problem.pruning, problem.dtype)
+        problem.learner.check(found.table)
+    return found
 
 
 def last_look(problem: SVAProblem, running: SVAState) -> SVAState:
@@ -204,6 +207,8 @@ def _take_round(
     if grown.rows >= grown.next_check or last:
         with phase(Phase.MOVES):
             grown = last_look(problem, grown)
+    with one_thread():
+        problem.learner.check(grown.table)  # so that no model is stored that cannot be used
     return named(grown)
 
 
