@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,17 +44,26 @@ def test_a_row_far_away_is_taken_or_changes_nothing(family: Any, far: float) -> 
     assert len(uses(model.partial_fit(rows(2)))) == len(before)
 
 
-def test_some_rows_far_away_are_refused() -> None:
+def test_a_stream_ends_with_the_block_of_a_row_far_away() -> None:
+    read = list[int]()
+
+    def blocks() -> Iterator[np.ndarray]:
+        for seed in range(9):
+            read.append(seed)
+            yield rows(seed) if seed != 3 else np.concatenate([rows(seed), np.full((1, 3), 1e9)])
+
     with pytest.raises(dpdist.PrecisionError):
-        SVA(random_state=0).partial_fit(rows(0)).partial_fit(np.full((1, 3), 1e9))
+        SVA(random_state=0).fit(blocks())
+    assert read == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("parts", [1, 4])
-def test_a_model_outlives_an_extension_by_a_row_far_away(tmp_path: Path, parts: int) -> None:
+@pytest.mark.parametrize("parallel", [False, True])
+def test_a_model_outlives_an_extension_by_a_row_far_away(tmp_path: Path, parallel: bool) -> None:
+    """Also if the row comes in a round after which components are neither merged nor pruned."""
     path = tmp_path / "model.zarr"
-    SVA(random_state=0).fit(rows(0)).save(path)
+    SVA(parallel=parallel, random_state=0).fit(rows(0)).save(path)
     before = dpdist.load(path).predict(rows(0))
-    np.save(tmp_path / "new.npy", np.concatenate([*(rows(seed) for seed in range(1, parts)), np.full((1, 3), 1e9)]))
+    np.save(tmp_path / "new.npy", np.insert(np.concatenate([rows(seed) for seed in range(1, 6)]), 2700, 1e9, axis=0))
     np.save(tmp_path / "other.npy", rows(9))
     refused = CliRunner().invoke(app, ["extend", str(path), str(tmp_path / "new.npy"), "--serial"])
     assert refused.exit_code and isinstance(refused.exception, dpdist.PrecisionError) and "--give-up" in refused.output
