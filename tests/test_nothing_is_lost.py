@@ -6,9 +6,11 @@ import contextlib
 import itertools
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +23,7 @@ from dpdist.cli.root import app
 from dpdist.cluster.running import AGAIN, OrderedToEnd, drive
 from dpdist.core.lease import latest_lease
 from dpdist.core.outputs import put_in_place
-from dpdist.core.places import LocalPlace, place_of
+from dpdist.core.places import LocalPlace, local, place_of
 from dpdist.core.places.connections import ObjectStoreError, WrongStoreError
 from dpdist.data import as_source
 from dpdist.data.convert import convert
@@ -34,6 +36,7 @@ from dpdist.runs.labelling import write_labels
 from dpdist.runs.methods.mixture import MemoizedMixture
 from dpdist.runs.opening import grow_stored_tree, refit_stored
 from dpdist.storage import codec
+from dpdist.storage.commits import commits
 from dpdist.storage.preparing import PreparationStore
 from tests.runs import another_process, clusters, is_finished, mixture
 
@@ -191,6 +194,45 @@ def test_a_run_takes_the_place_of_runs_alone_and_nothing_else_takes_its(foreign:
             replace()
     assert dpdist.load(run).elbo_ == before
     begun(run, clusters(1))
+
+
+WRITES: dict[str, Callable[[Path, Path, bool], object]] = {
+    "save": lambda run, out, overwrite: dpdist.load(run).save(out, overwrite=overwrite),
+    "extend": lambda run, out, overwrite: dpdist.extend(run, clusters(3), out=out, overwrite=overwrite),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_what_was_killed_before_its_first_commit_is_written_again(
+    name: str, run: Path, tmp_path: Path, monkeypatch
+) -> None:
+    """What is there before some of the files are written, as a killed process leaves it."""
+    out, write, left, written = tmp_path / "out.zarr", local._write, list[Path](), itertools.count()
+
+    def seen(*given: Any) -> None:
+        number = next(written)
+        if (number < 4 or number % 30 == 0) and not commits(place_of(out)):
+            left.append(tmp_path / f"left-{number}.zarr")
+            shutil.copytree(out, left[-1])
+        write(*given)
+
+    with monkeypatch.context() as watched:
+        watched.setattr(local, "_write", seen)
+        watched.setattr(local.ThreadPoolExecutor, "map", lambda _, function, items: [function(item) for item in items])
+        WRITES[name](run, out, False)
+    monkeypatch.setattr("dpdist.core.lease.lives", lambda *_: False)
+    monkeypatch.setattr("dpdist.core.outputs.lives", lambda *_: False)
+    asked = 0
+    for path in left:
+        try:
+            WRITES[name](run, path, False)
+        except dpdist.OutputExistsError as error:
+            asked += "replace it with overwrite=True" in str(error)
+            WRITES[name](run, path, True)
+        assert dpdist.load(path).n_components_ == dpdist.load(out).n_components_
+        for kind in ("objects", "generations", "problems"):
+            assert len(place_of(path).names(kind)) == len(place_of(out).names(kind))
+    assert asked and len(left) > 5
 
 
 def test_a_link_to_nowhere_is_told_before_anything_is_done(run: Path) -> None:

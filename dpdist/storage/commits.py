@@ -18,6 +18,8 @@ from dpdist.storage import codec
 #: Manifest of a run without a checkpoint; see :mod:`dpdist.storage.preparing`.
 PREPARING = "preparing/manifest.json"
 
+#: Contents of a run that was killed before it had results, of which nothing would be missed.
+_BEFORE_ROWS = {"zarr.json", "leases", "problems", "preparing"}
 
 #: Folders and files of submissions; see :mod:`dpdist.cluster.submitted`.
 REQUESTS = ("requests", "jobs", "address.json")
@@ -128,7 +130,13 @@ def claim(path: str | os.PathLike[str], overwrite: bool) -> Place:
     is within a run."""
     place = place_of(path)
     with readable(place):
-        free, is_run = not place.exists() or _only_leftovers(place), _is_run(place)
+        free, is_run, begun = not place.exists() or _only_leftovers(place), _is_run(place), _only_begun(place)
+    if begun and not is_run and not free and not overwrite:
+        require_unwritten(place)
+        raise OutputExistsError(
+            f"{path} holds what a killed process wrote of a model; replace it with overwrite=True, or choose another "
+            "name."
+        )
     if is_run and not overwrite:
         require_unwritten(place)
         if (where := preparation_told(place)) is not None:
@@ -141,7 +149,7 @@ def claim(path: str | os.PathLike[str], overwrite: bool) -> Place:
         check_parent(place.path)
     else:
         refuse_within_run(place.where)
-    if not free and not is_run:
+    if not free and not is_run and not begun:
         raise OutputExistsError(f"{path} exists and is not a dpdist run, so it is not replaced; choose another name.")
     return place
 
@@ -171,7 +179,13 @@ def _only_leftovers(place: Place) -> bool:
     """Whether a folder is empty, or holds only remains of a run killed before its first commit, or of a submission that
     could not be written."""
     found = set(place.names(""))
-    return found <= {"requests"} or (found <= {"zarr.json", "leases", "problems", "preparing"} and "leases" in found)
+    return found <= {"requests"} or (found <= _BEFORE_ROWS and "leases" in found)
+
+
+def _only_begun(place: Place) -> bool:
+    """Whether a folder holds nothing but what a run writes until its first commit."""
+    found = set(place.names(""))
+    return found <= _BEFORE_ROWS | {"commits", "generations", "objects"} and "leases" in found and not commits(place)
 
 
 def named_groups(found: Iterable[Commit | None]) -> set[str]:

@@ -118,8 +118,8 @@ class GenerationStore(Holder):
             attributes["request"] = request
         store = cls(place, attributes)
         with released_on_error(store), writable(place):
+            store.lock()  # first, so that what is left by a killed process is known as such
             place.create("zarr.json", _ROOT)
-            store.lock()
             if not request:
                 forget_requests(place)
             attributes["digests"] = {problem: place.fill(problem, write)}
