@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from functools import partial
 from itertools import count
@@ -183,7 +184,8 @@ def extend(
         )
     except PrecisionError:
         if out is None:
-            say(MESSAGES, f"the rows before remain; without these, continue with dpdist extend {model} OTHER --give-up")
+            discard = f"dpdist extend {shlex.quote(model)} OTHER --give-up"
+            say(MESSAGES, f"the model remains readable; to discard this extension, give other rows with: {discard}")
         raise
 
 
