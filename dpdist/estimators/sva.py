@@ -165,7 +165,7 @@ class SVA(Clustering[SVASpec]):
             running, history = state.running, History()
         for partition in source.partitions:
             running = advance_block(problem, running, *partition.load())
-        return problem, running, history
+        return problem, named(running), history
 
     def _take(self, problem: SVAProblem, running: SVAState, history: History) -> None:
         """Hold the components of a pass as the model."""
