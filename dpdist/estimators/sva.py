@@ -17,7 +17,7 @@ from dpdist.execution import SerialBackend
 from dpdist.inference.hierarchy.cut import Cut
 from dpdist.inference.sva.base import SVAState
 from dpdist.inference.sva.prune_merge import MergeTest
-from dpdist.inference.sva.sequence import SVAProblem, advance_block, last_look, named
+from dpdist.inference.sva.sequence import SVAProblem, advance_block, last_look, usable
 from dpdist.inference.transform import TransformPlan
 from dpdist.models.families import Family
 from dpdist.models.likelihoods import Likelihood
@@ -165,11 +165,11 @@ class SVA(Clustering[SVASpec]):
             running, history = state.running, History()
         for partition in source.partitions:
             running = advance_block(problem, running, *partition.load())
-        return problem, named(running), history
+        return problem, usable(problem, running), history
 
     def _take(self, problem: SVAProblem, running: SVAState, history: History) -> None:
         """Hold the components of a pass as the model."""
-        self.adopt(problem, passed(named(running), _STREAMED), history, self._chosen)
+        self.adopt(problem, passed(running, _STREAMED), history, self._chosen)
 
     def _show(self) -> None:
         super()._show()

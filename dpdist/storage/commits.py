@@ -130,14 +130,9 @@ def claim(path: str | os.PathLike[str], overwrite: bool) -> Place:
     is within a run."""
     place = place_of(path)
     with readable(place):
-        free, is_run, begun = not place.exists() or _only_leftovers(place), _is_run(place), _only_begun(place)
-    if begun and not is_run and not free and not overwrite:
-        require_unwritten(place)
-        raise OutputExistsError(
-            f"{path} holds what a killed process wrote of a model; replace it with overwrite=True, or choose another "
-            "name."
-        )
-    if is_run and not overwrite:
+        free = not place.exists() or _only_leftovers(place)
+        ours = _is_run(place) or (not free and _only_begun(place))
+    if ours and not overwrite:
         require_unwritten(place)
         if (where := preparation_told(place)) is not None:
             raise OutputExistsError(
@@ -149,7 +144,7 @@ def claim(path: str | os.PathLike[str], overwrite: bool) -> Place:
         check_parent(place.path)
     else:
         refuse_within_run(place.where)
-    if not free and not is_run and not begun:
+    if not free and not ours:
         raise OutputExistsError(f"{path} exists and is not a dpdist run, so it is not replaced; choose another name.")
     return place
 
@@ -185,7 +180,7 @@ def _only_leftovers(place: Place) -> bool:
 def _only_begun(place: Place) -> bool:
     """Whether a folder holds nothing but what a run writes until its first commit."""
     found = set(place.names(""))
-    return found <= _BEFORE_ROWS | {"commits", "generations", "objects"} and "leases" in found and not commits(place)
+    return found <= _BEFORE_ROWS | {"commits", "generations", "objects"} and "leases" in found
 
 
 def named_groups(found: Iterable[Commit | None]) -> set[str]:

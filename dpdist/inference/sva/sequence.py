@@ -166,13 +166,10 @@ def _info_of(running: SVAState, lap: int, left: int, seconds: float) -> Info:
 
 
 def advance_block(problem: SVAProblem, running: SVAState, rows: Rows, weights: np.ndarray | None) -> SVAState:
-    """Process rows in memory, as stored, in the given order; raises :class:`PrecisionError` if a component loses its
-    precision."""
+    """Process rows in memory, as stored, in the given order."""
     with one_thread():
         blocks = _blocks(rows, weights, problem.preparation, np.arange(rows.shape[0]))
-        found = pass_over(blocks, running, problem.learner, problem.rule, problem.pruning, problem.dtype)
-        problem.learner.check(found.table)
-    return found
+        return pass_over(blocks, running, problem.learner, problem.rule, problem.pruning, problem.dtype)
 
 
 def last_look(problem: SVAProblem, running: SVAState) -> SVAState:
@@ -181,8 +178,11 @@ def last_look(problem: SVAProblem, running: SVAState) -> SVAState:
         return prune_and_merge(running, problem.learner, problem.rule, problem.pruning)
 
 
-def named(running: SVAState) -> SVAState:
-    """The state with ids for the components that have none."""
+def usable(problem: SVAProblem, running: SVAState) -> SVAState:
+    """The state with ids for the components that have none; raises :class:`PrecisionError` if a component lost its
+    precision, so that no model is kept that cannot be used."""
+    with one_thread():
+        problem.learner.check(running.table)
     new = running.ids < 0
     ids, next_id = running.ids.copy(), running.next_id + int(new.sum())
     ids[new] = np.arange(running.next_id, next_id)
@@ -207,9 +207,7 @@ def _take_round(
     if grown.rows >= grown.next_check or last:
         with phase(Phase.MOVES):
             grown = last_look(problem, grown)
-    with one_thread():
-        problem.learner.check(grown.table)  # so that no model is stored that cannot be used
-    return named(grown)
+    return usable(problem, grown)
 
 
 def _combine(parts: list[SVAState], problem: SVAProblem, base: SVAState) -> SVAState:
